@@ -85,7 +85,7 @@ def _queried(spark: SparkSession, access: Mapping[str, str]) -> str:
         spark.sql(f"CREATE TABLE kept USING shardbus OPTIONS ({options}, entity 'second')")
         table = "kept"
     except AnalysisException as error:
-        assert "has no place in a table" in str(error), error
+        assert "is not allowed in a table" in str(error), error
         table = "seen"
     frame = spark.sql(f"SELECT * FROM {table}")
     assert frame.count() == ROWS

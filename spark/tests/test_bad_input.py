@@ -110,7 +110,7 @@ def _messages(bodies: list[str]) -> list[Document]:
     [
         ({"path": "nowhere"}, "'nowhere' does not exist"),
         ({"path": "orders", **SENDER}, "Listen"),
-        ({"path": "orders", "maxRows": "1"}, "maxrows is no option; options are endpoint"),
+        ({"path": "orders", "maxRows": "1"}, "maxrows is not an option; options are endpoint"),
     ],
     ids=["entity", "right", "option"],
 )
@@ -135,7 +135,7 @@ def test_a_stream_that_cannot_be_read_says_why(
     [
         (["body"], {"entity": "nowhere"}, "'nowhere' does not exist"),
         (["body"], {"entity": "orders", **LISTENER}, "Send"),
-        (["body"], {"entity": "orders", "color": "red"}, "color is no option; options are"),
+        (["body"], {"entity": "orders", "color": "red"}, "color is not an option; options are"),
         (["body", "1 AS price"], {"entity": "orders"}, "there is no column price"),
         (["1 AS body"], {"entity": "orders"}, "column body is int; it must be binary or string"),
         (["body AS subject"], {"entity": "orders"}, "there is no column body"),
@@ -165,7 +165,7 @@ def test_an_unknown_option_of_a_write_is_named(spark: SparkSession, bus: Bus) ->
     with pytest.raises(PySparkException) as caught:
         writer.option("color", "red").mode("append").save("orders")
 
-    assert "color is no option; options are" in error_text(caught.value)
+    assert "color is not an option; options are" in error_text(caught.value)
 
 
 def test_a_queue_that_is_deleted_while_it_is_read_ends_the_query(

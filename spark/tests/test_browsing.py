@@ -98,9 +98,9 @@ def test_an_entity_that_was_made_again_is_another_one(lane: FakeLane) -> None:
     lane.incarnation = "2"
     again = browsing(lane)
 
-    with pytest.raises(ShardbusError, match="deleted and made again"):
+    with pytest.raises(ShardbusError, match="deleted and created again"):
         plan(again, end)
-    with pytest.raises(ShardbusError, match="deleted and made again"):
+    with pytest.raises(ShardbusError, match="deleted and created again"):
         again.partitions(start, end)
 
 
@@ -124,7 +124,7 @@ def test_a_fragment_that_is_not_described_is_no_empty_one(lane: FakeLane) -> Non
     end = plan(stream, start)
     del lane.fragments[1]
 
-    with pytest.raises(Unavailable, match=r"without fragments \[1\]"):
+    with pytest.raises(Unavailable, match=r"without the fragments \[1\]"):
         browsing(lane).partitions(start, end)
 
 
@@ -176,7 +176,7 @@ def test_a_batch_that_would_read_nothing_is_refused(lane: FakeLane, starting: st
     ("starting", "told"),
     [
         ('{"7": -2}', r"names fragment 7; orders has fragments \[0, 1\]"),
-        ('{"1": 12}', "12 for fragment 1, whose sequence numbers are from 281474976710657 on"),
+        ('{"1": 12}', "12 for fragment 1, whose sequence numbers start at 281474976710657"),
         ('{"0": 281474976710657}', "281474976710657 for fragment 0"),
     ],
 )

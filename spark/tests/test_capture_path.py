@@ -57,7 +57,7 @@ def test_somebody_elses_delta_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "_delta_log").mkdir()
 
     for form in (PARQUET, DELTA):
-        with pytest.raises(OptionError, match="no capture has made"):
+        with pytest.raises(OptionError, match="was not made by a capture"):
             check_path(_capture(tmp_path, form))
 
 

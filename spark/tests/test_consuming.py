@@ -217,10 +217,10 @@ def test_messages_lost_after_they_were_read_end_the_query(lane: FakeLane) -> Non
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"entity": "others"}, "the checkpoint is about 'others'"),
+        ({"entity": "others"}, "the checkpoint is for 'others'"),
         ({"v": 2}, "version 2"),
-        ({"reader": "other"}, "begun with readerName 'other'"),
-        ({"inc": "0"}, "deleted and made again"),
+        ({"reader": "other"}, "created with readerName 'other'"),
+        ({"inc": "0"}, "deleted and created again"),
         ({"claims": {"0": 7}}, "was dropped since"),
     ],
 )
@@ -379,7 +379,7 @@ def test_a_fragment_that_no_answer_tells_of_is_no_empty_one(
     """P2: a query that reads what there is and ends would leave its messages."""
     lane.send(5)
 
-    with pytest.raises(Unavailable, match=r"without a word of fragments \['1'\]"):
+    with pytest.raises(Unavailable, match=r"without the fragments \['1'\]"):
         use(lane)
 
 
@@ -567,5 +567,5 @@ def test_a_checkpoint_that_is_damaged_is_told_as_such(lane: FakeLane, claims: ob
     stream = consuming(lane)
     damaged = {**as_stored(stream.initialOffset()), "claims": claims}
 
-    with pytest.raises(ShardbusError, match="an offset that is none of ours"):
+    with pytest.raises(ShardbusError, match="an offset that this source did not write"):
         plan(stream, damaged)

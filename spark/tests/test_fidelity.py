@@ -168,7 +168,9 @@ def test_what_is_changed_in_spark_is_changed_in_the_message_and_bad_bytes_are_na
     changed = rows.withColumn("subject", F.lit("new")).withColumn("message_id", F.lit("m2"))
     changed.write.format("shardbus").options(**to).mode("append").save()
     odd = rows.withColumn("amqp", F.lit(b"no message"))
-    with pytest.raises(PySparkException, match=r"row \d, message_id 'm.?', has bytes in amqp"):
+    with pytest.raises(
+        PySparkException, match=r"row \d, message_id 'm.?', has bytes in column amqp"
+    ):
         rows.union(odd).coalesce(1).write.format("shardbus").options(**to).mode("append").save()
 
     columns = ["message_id", "subject", "body", "properties_json"]

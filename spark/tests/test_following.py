@@ -120,7 +120,7 @@ def test_what_was_planned_of_an_entity_is_not_read_of_another_with_its_name(tmp_
         bus.run("queue", "create", QUEUE, "--partitioning")
         bus.send(QUEUE, messages)
 
-        with pytest.raises(NotFound, match="was deleted and made again"):
+        with pytest.raises(NotFound, match="was deleted and created again"):
             bodies(stream, followed)
-        with pytest.raises(NotFound, match="was deleted and made again"):
+        with pytest.raises(NotFound, match="was deleted and created again"):
             bodies(batch, read)

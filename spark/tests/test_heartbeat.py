@@ -76,9 +76,9 @@ def test_failures_are_told_now_and_then(caplog: pytest.LogCaptureFixture) -> Non
 
     told = [record.getMessage() for record in caplog.records]
     assert [text.partition(",")[0] for text in told] == [
-        "the reader is not heard of",
-        "the reader is not heard of",
-        "the reader is heard of again",
+        "the claims of the reader could not be renewed",
+        "the claims of the reader could not be renewed",
+        "the claims of the reader are renewed again",
     ]
 
 
@@ -125,7 +125,7 @@ def test_a_beat_that_some_fragments_did_not_hear_has_failed(lane: FakeLane) -> N
 
 @pytest.mark.parametrize(
     ("answers", "told"),
-    [([], "gave 0 answers to keep"), ([b"{}", b"{}"], "gave 2"), ([b"[]"], "no JSON object")],
+    [([], "gave 0 answers to keep"), ([b"{}", b"{}"], "gave 2"), ([b"[]"], "not a JSON object")],
     ids=str,
 )
 def test_what_is_no_answer_is_an_error_in_our_words(

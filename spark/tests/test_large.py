@@ -80,7 +80,7 @@ def test_a_message_that_the_entity_does_not_take_is_named_and_leaves_nothing(
     """P3."""
     small, large = {"message_id": "a", "body": b"x"}, {"message_id": "b", "body": bytes(2 * MB)}
 
-    with pytest.raises(OptionError, match=r"Row 1 makes a message of \d+ bytes. The entity takes"):
+    with pytest.raises(OptionError, match=r"Row 1 makes a message of \d+ bytes. The entity allows"):
         put(client, "small", "s", small, large)
 
     assert client.read("small", columns=["body"]).num_rows == 0

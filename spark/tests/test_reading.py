@@ -75,7 +75,7 @@ def test_a_lane_that_stays_away_fails_the_task(full: FakeLane) -> None:
     [
         (flight.FlightServerError("not-found: There is no 'x'."), NotFound, "Check the name"),
         (flight.FlightUnauthenticatedError("no"), Unauthorized, "needs a key or token with Listen"),
-        (flight.FlightServerError("reader-not-found: No."), NotFound, "has dropped the reader"),
+        (flight.FlightServerError("reader-not-found: No."), NotFound, "The reader was dropped"),
         (flight.FlightServerError("internal: broken"), ShardbusError, "internal: broken"),
     ],
 )

@@ -334,5 +334,5 @@ def test_unknown_columns_and_messages_that_are_too_large_are_told(
         replay(spark, bus, large)
 
     told = str(refused.value)
-    assert "more than the 262144 that 'mapped' takes" in error_text(refused.value), told
+    assert "'mapped' allows at most 262144" in error_text(refused.value), told
     assert client.read("mapped").num_rows == before

@@ -62,7 +62,7 @@ def test_more_slices_than_can_be_kept_are_refused(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"version": 9}', '{"version":1,"slices":[[1]]}'])
 def test_a_text_that_is_no_plan_is_not_followed(text: str) -> None:
-    with pytest.raises(ShardbusError, match="make it anew"):
+    with pytest.raises(ShardbusError, match="create it again"):
         plan_from_text(text)
 
 

@@ -198,7 +198,7 @@ def test_bytes_that_are_no_text_are_not_told_either(tmp_path: Path) -> None:
     file = tmp_path / "credential"
     file.write_bytes(SECRET.encode() + b"\xff")
 
-    assert "is no text in UTF-8" in _refusal({"credentialFile": str(file)})
+    assert "is not UTF-8 text" in _refusal({"credentialFile": str(file)})
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_the_old_name_of_the_key_works_and_warns(caplog: pytest.LogCaptureFixtur
         options = read_options({"entity": "a", "Key": SECRET})
 
     assert options.address.credential.key == SECRET
-    assert "option key is called accessKey now" in caplog.text
+    assert "option key is now called accessKey" in caplog.text
     assert SECRET not in caplog.text
 
 

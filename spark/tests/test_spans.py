@@ -90,7 +90,7 @@ def test_a_browsing_stream_has_the_rows_of_its_span_and_no_others(lane: FakeLane
         ({"endingTimestamp": "yesterday"}, "endingTimestamp is 'yesterday'"),
         ({"startingTimestamp": "9" * 30}, "startingTimestamp is '9999"),
         ({"startingTimestamp": "2", "endingTimestamp": "2"}, "must be before endingTimestamp"),
-        ({**CONSUME, "startingTimestamp": "2"}, "startingTimestamp has no meaning"),
+        ({**CONSUME, "startingTimestamp": "2"}, "startingTimestamp cannot be used"),
         ({"minRowsPerTrigger": "9", "maxRowsPerTrigger": "8"}, "more than maxRowsPerTrigger"),
         ({"maxTriggerDelay": "soon"}, "it must be like 30s, 15m or 1h"),
     ],

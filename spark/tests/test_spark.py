@@ -207,7 +207,7 @@ def test_a_stream_of_an_entity_that_was_made_again_ends_and_says_what_to_do(
     with pytest.raises(PySparkException) as caught:
         _run(spark, bus, "again", tmp_path, **options)
 
-    assert "deleted and made again" in _last_line(caught.value)
+    assert "deleted and created again" in _last_line(caught.value)
     assert "another checkpointLocation" in _last_line(caught.value)
 
 
@@ -235,7 +235,7 @@ def test_two_queries_with_one_reader_name_are_told(
     [
         ({"path": "none"}, "'none' does not exist.*Check the name"),
         ({"path": "orders", "mode": "eat"}, "mode is 'eat'; it must be browse or consume"),
-        ({"path": "orders", "maxRows": "1"}, "maxrows is no option; options are endpoint"),
+        ({"path": "orders", "maxRows": "1"}, "maxrows is not an option; options are endpoint"),
         ({"path": "orders", "mode": "consume", "readerName": "r"}, "needs a stream"),
         ({"path": "orders", "key": "bm8="}, "needs a key or token with Listen"),
         (
@@ -277,7 +277,7 @@ def test_sessions_can_be_browsed_and_not_consumed(
     assert [row["session_id"] for row in _reader(spark, bus).load("talks").collect()] == ["a"]
     with pytest.raises(PySparkException) as caught:
         _run(spark, bus, "talks", tmp_path, mode="consume", readerName="r")
-    assert "Browse them instead" in _last_line(caught.value)
+    assert "Browse the messages" in _last_line(caught.value)
 
 
 @pytest.mark.parametrize("count", [1, 3, 16, 31])

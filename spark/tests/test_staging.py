@@ -106,7 +106,7 @@ class Patience:
 
 
 def being_published(*left: int) -> list[flight.FlightError]:
-    text = "being-published: Batch 4 of 'p' is being published: {} bytes have to be stored."
+    text = "being-published: Batch 4 of 'p' is being published: {} bytes must be stored."
     return [flight.FlightUnavailableError(text.format(each)) for each in left]
 
 
@@ -132,7 +132,7 @@ def test_a_large_batch_that_makes_no_progress_is_not_waited_for_without_end(
     monkeypatch.setattr(lane_client, "_PAUSES_S", (ASK_S / 2,))
     lane.refusals["publish"] = being_published(90, *[80] * 10)
 
-    with pytest.raises(Unavailable, match="80 bytes have to be stored"):
+    with pytest.raises(Unavailable, match="80 bytes must be stored"):
         publish(sink(lane), "p", 4, [])
 
     assert patience.now_s == 1.5 * ASK_S
@@ -145,7 +145,7 @@ def test_an_outcome_that_cannot_be_known_is_told_as_such(
     monkeypatch.setattr(lane_client, "_PAUSES_S", (0.001,))
     lane.lost_answers["publish"] = [flight.FlightTimedOutError("outcome-unknown: Who knows.")]
 
-    with pytest.raises(Unavailable, match="whether batch 4 of p is published is not known"):
+    with pytest.raises(Unavailable, match="it is unknown whether batch 4 of p is published"):
         publish(sink(lane), "p", 4, [])
 
 

@@ -113,7 +113,7 @@ def test_other_rows_under_a_number_that_a_table_has_are_told(tmp_path: Path, for
 
     for batch, numbers in ((2, [2, 13]), (2, [2]), (1, [2, 12])):
         files = written(table, batch, [numbers])
-        with pytest.raises(BatchDiffers, match=rf"has batch {batch} already"):
+        with pytest.raises(BatchDiffers, match=rf"already has batch {batch}"):
             table.commit("query", batch, files)
         table.discard(files)
 
@@ -197,7 +197,7 @@ def test_a_table_is_of_one_query_and_one_form(tmp_path: Path, form: str) -> None
         ({"path": "relative"}, "path"),
         ({"path": "s3a://bucket/captured"}, "path"),
         ({"path": "/captured", "form": "csv"}, "form"),
-        ({"path": "/captured", "pat": "/captured"}, "pat is no option"),
+        ({"path": "/captured", "pat": "/captured"}, "pat is not an option"),
     ],
 )
 def test_a_sink_refuses_what_it_cannot_use(options: dict[str, str], named: str) -> None:

@@ -21,7 +21,7 @@ def test_a_stream_is_not_read_with_a_pyspark_that_cannot(
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", version)
 
-    with pytest.raises(ShardbusError, match=rf"4\.2 or later, and this is {version}: read batches"):
+    with pytest.raises(ShardbusError, match=rf"4\.2 or later, but this is {version}: read batches"):
         _source(lane).streamReader(BODY)
 
 
@@ -30,7 +30,7 @@ def test_a_stream_is_not_written_with_a_pyspark_that_cannot(
 ) -> None:
     monkeypatch.setattr(pyspark, "__version__", "4.0.5")
 
-    with pytest.raises(ShardbusError, match=r"4\.1 or later, and this is 4\.0\.5: write with"):
+    with pytest.raises(ShardbusError, match=r"4\.1 or later, but this is 4\.0\.5: write with"):
         _source(lane).streamWriter(BODY, False)
 
 

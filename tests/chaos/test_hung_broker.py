@@ -36,7 +36,7 @@ def test_a_broker_that_hangs_is_replaced(tmp_path: Path) -> None:
         wait_for(lambda: server.broker_pid(HUNG) != before[HUNG])
         wait_for(lambda: not health(server))
 
-        assert f"broker-{HUNG} showed no sign of life for {SILENT_MS} ms" in server.output
+        assert f"broker-{HUNG} was silent for {SILENT_MS} ms" in server.output
         asyncio.run(send_to_all(server))
         after = server.broker_pids()
         others = [index for index in range(BROKERS) if index != HUNG]

@@ -164,7 +164,7 @@ def test_what_is_there_is_left_as_it_is_and_the_bus_serves_without_a_demo(tmp_pa
         demo.send_signal(signal.SIGTERM)
         told, _ = demo.communicate(timeout=END_S)
 
-    assert "the demo wants a topic demo-events, and there is a queue" in said
+    assert "the demo needs a topic demo-events, but there is a queue" in said
     assert found.elements["DefaultMessageTimeToLive"] == "P7D"
     assert (demo.returncode, told) == (0, "")
 

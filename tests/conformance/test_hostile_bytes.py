@@ -90,7 +90,7 @@ async def test_a_frame_longer_than_agreed_ends_the_connection(
         "shorter than its header",
         "header too short",
         "header beyond the frame",
-        "unknown performative",
+        "performative is unknown",
         "transfer on no link",
         "attach on no session",
         "list longer than the frame",

@@ -113,7 +113,7 @@ async def test_a_stranger_that_talks_on_is_hung_up_on(large: Server) -> None:
             await answer_after_open(large, [heartbeats] * 100, is_known=False)
             await honest.works()
 
-    assert b"bytes came before a token" in answer
+    assert b"bytes before it put a token" in answer
 
 
 @pytest.mark.parametrize(("is_known", "count"), [(False, 9), (True, 5_001)])

@@ -215,7 +215,7 @@ def test_a_template_is_applied_exported_and_applied_again(set_up: Server, tmp_pa
     assert (applied[0], applied[1].splitlines()[-1]) == (0, "3 of 3 changes made"), applied
     assert (second[0], again[0], exported[0]) == (0, 0, 0), (second, again, exported)
     assert blocked[0] == 1
-    assert "EnablePartitioning is settled at creation" in blocked[1]
+    assert "EnablePartitioning is fixed at creation" in blocked[1]
     assert (shown["fragment_count"], shown["size_max_mb"]) == (16, 32_768)
     assert single["fragment_count"] == 1
 
@@ -233,7 +233,7 @@ def test_what_cannot_be_keeps_the_bus_from_starting_and_is_named(tmp_path: Path)
     code, output = serve_and_fail("--data-dir", str(data), *ports, *options)
 
     assert code == 1, output
-    assert "bus.toml, line 1: queue[0]: queue q: EnablePartitioning is settled" in output
+    assert "bus.toml, line 1: queue[0]: queue q: EnablePartitioning is fixed" in output
     assert "ready" not in output
 
 

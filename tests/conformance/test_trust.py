@@ -148,7 +148,7 @@ def test_what_is_said_is_what_was_tried() -> None:
     for text in (over_amqp, over_http):
         assert f"{KEYWORD}={str(path)!r}" in text
     assert "`python -m certifi`" in over_amqp
-    assert "no variable is heeded" in over_amqp
+    assert "environment variables have no effect" in over_amqp
     assert f"REQUESTS_CA_BUNDLE={path} for the synchronous one" in over_http
     assert f"SSL_CERT_FILE={path} for that of aio" in over_http
     assert how["JavaScript, AMQP and HTTP"] == f"NODE_EXTRA_CA_CERTS={path} node ..."

@@ -79,7 +79,7 @@ def test_a_full_disk_is_said_to_be_and_is_emptied_by_receivers(
 
         disk.heal()
         # Gateways hear of it a tick later than it is.
-        wait_for(lambda: server.output, lambda text: "there is room again" in text)
+        wait_for(lambda: server.output, lambda text: "there is free space again" in text)
         wait_for(lambda: health(server), lambda reasons: not reasons)
         again, _ = asyncio.run(fill(server))
         assert len(again) >= len(accepted) // 2
@@ -226,7 +226,7 @@ async def drain(server: Server, count_min: int = 0) -> list[bytes]:
 def check_told(server: Server, disk: SmallDisk, refused: DeliveryState | None) -> None:
     """The error, `/health`, the statistics and the log say what is full and what to do."""
     assert isinstance(refused, Rejected) and refused.error is not None
-    text = f"The file system {disk.path}, where broker-0.db is, is full"
+    text = f"The file system {disk.path} of broker-0.db is full"
     assert text in refused.error.description
     assert "Receive or purge messages" in refused.error.description
     wait_for(lambda: health(server), lambda reasons: text in str(reasons))

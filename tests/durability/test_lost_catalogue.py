@@ -116,7 +116,7 @@ def test_a_lost_catalogue_stops_the_start_and_all_is_there_when_it_is_back(
 
     for _ in range(2):
         said = must_not_start(server)
-        assert "catalogue.db is not there, but the stores beside it hold messages" in said
+        assert "catalogue.db does not exist, but the stores beside it hold messages" in said
         assert "Nothing was changed" in said
         assert not catalogue.exists()
 
@@ -209,7 +209,7 @@ def test_a_store_that_is_not_there_is_not_made_anew(server: Server, tmp_path: Pa
     shutil.move(store, tmp_path / "broker-1.db")
 
     server.start()
-    until(lambda: "broker-1.db is not there" in reasons(server), reasons(server))
+    until(lambda: "broker-1.db does not exist" in reasons(server), reasons(server))
     assert not store.exists()
     some = received(server, "orders")
     assert some and some < bodies

@@ -329,7 +329,7 @@ def test_a_chunk_that_lost_its_row_is_kept_as_evidence(store: Filled) -> None:
         scalpel.execute("DELETE FROM recent WHERE first = ?", first)
 
     report = checked(store.path)
-    assert any("named by nothing" in damage.what for damage in report.damages)
+    assert any("no row refers to" in damage.what for damage in report.damages)
     repaired(store.path)
 
     assert [damage.what for damage in checked(store.path).damages] == []
@@ -385,7 +385,7 @@ def test_a_file_that_is_no_store_is_told_of_and_left(tmp_path: Path, content: by
 
     assert (outcome.kept_as, path.read_bytes()) == ("", content)
     assert [damage.advice for damage in outcome.report.damages] == [
-        "restore a copy of the file; a repair cannot read it"
+        "restore a copy of the file; a repair cannot read this one"
     ]
 
 

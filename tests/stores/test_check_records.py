@@ -105,7 +105,7 @@ def test_a_record_under_a_wrong_name_is_put_right(store: Filled, change: str) ->
     [damage] = checked(store.path).damages
     repair_store(store.path, lambda _: None)
 
-    assert damage.what == "record 61 of kind 1 is not as it is listed"
+    assert damage.what == "record 61 of kind 1 differs from its list entry"
     assert not damage.is_loss
     assert [one.what for one in checked(store.path).damages] == []
     assert records(store.path) == RECORDS

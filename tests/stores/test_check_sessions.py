@@ -50,13 +50,19 @@ def assert_mended(store: Filled, what: str) -> None:
 @pytest.mark.parametrize(
     ("sql", "what"),
     [
-        ("UPDATE session SET rank = NULL WHERE name = x'726564'", "waits with a wrong message"),
-        ("UPDATE session SET rank = rank + 1 WHERE name = x''", "waits with a wrong message"),
+        ("UPDATE session SET rank = NULL WHERE name = x'726564'", "is ranked by a wrong message"),
+        ("UPDATE session SET rank = rank + 1 WHERE name = x''", "is ranked by a wrong message"),
         ("INSERT INTO session (local, name) VALUES (3, x'00')", "neither messages nor a state"),
-        ("DELETE FROM session WHERE name = x'726564'", "not found by its session"),
-        ("UPDATE entry SET session = NULL WHERE session = 2 AND state = 1", "not found by its"),
-        ("UPDATE session_state SET set_at = set_at + 1 WHERE session = 2", "not as it is listed"),
-        ("UPDATE session_state SET session = 99 WHERE session = 2", "not as it is listed"),
+        ("DELETE FROM session WHERE name = x'726564'", "cannot be found by its session"),
+        (
+            "UPDATE entry SET session = NULL WHERE session = 2 AND state = 1",
+            "cannot be found by its",
+        ),
+        (
+            "UPDATE session_state SET set_at = set_at + 1 WHERE session = 2",
+            "differs from its list entry",
+        ),
+        ("UPDATE session_state SET session = 99 WHERE session = 2", "differs from its list entry"),
         ("UPDATE entry SET due_at = due_at + 1 WHERE state = 2 AND key >> 43 = 3", "wrong moment"),
         ("UPDATE remembered SET at_ms = at_ms + 1", "forgotten at a wrong moment"),
     ],
@@ -82,7 +88,7 @@ def test_faults_of_one_kind_are_told_once_for_a_fragment(store: Filled) -> None:
 
     assert len(damages) == 2
     assert "more like this" in damages[0].what
-    assert_mended(store, "not found by its session")
+    assert_mended(store, "cannot be found by its session")
 
 
 def test_a_damaged_state_is_the_only_loss(store: Filled) -> None:

@@ -163,15 +163,15 @@ def test_a_damaged_gap_costs_messages_and_not_the_numbers_between(store: Publish
 @pytest.mark.parametrize(
     ("sql", "what"),
     [
-        ("UPDATE part_users SET users = users + 1 WHERE part = 2", "is said to have"),
-        ("UPDATE part_users SET users = users - 1 WHERE part = 2", "is said to have"),
-        ("INSERT INTO part VALUES (99, x'00')", "part 99 is of no chunk"),
-        ("INSERT INTO part_users VALUES (99, 1)", "part 99 is said to have 1 users, not 0"),
-        ("UPDATE chunk SET body = '[3]' WHERE id = {}", "lists other parts than it has"),
-        ("UPDATE chunk SET body = '[' WHERE id = {}", "lists other parts than it has"),
-        ("UPDATE chunk SET body = x'00' WHERE id = {}", "lists other parts than it has"),
-        ("DELETE FROM gap WHERE chunk = {}", "does not say which numbers it has not"),
-        ("UPDATE fragment SET has_parts = 0", "keeps chunks with parts and does not say so"),
+        ("UPDATE part_users SET users = users + 1 WHERE part = 2", "is recorded with"),
+        ("UPDATE part_users SET users = users - 1 WHERE part = 2", "is recorded with"),
+        ("INSERT INTO part VALUES (99, x'00')", "part 99 belongs to no chunk"),
+        ("INSERT INTO part_users VALUES (99, 1)", "part 99 is recorded with 1 users, but has 0"),
+        ("UPDATE chunk SET body = '[3]' WHERE id = {}", "lists other parts than its"),
+        ("UPDATE chunk SET body = '[' WHERE id = {}", "lists other parts than its"),
+        ("UPDATE chunk SET body = x'00' WHERE id = {}", "lists other parts than its"),
+        ("DELETE FROM gap WHERE chunk = {}", "does not say which numbers it lacks"),
+        ("UPDATE fragment SET has_parts = 0", "has chunks with parts, but its row does not say so"),
     ],
 )
 def test_what_is_counted_or_listed_wrongly_costs_nothing(
@@ -234,7 +234,7 @@ def test_a_chunk_that_lost_its_row_is_kept_as_evidence_with_its_bytes(store: Pub
         scalpel.execute("DELETE FROM place WHERE first = ?", first)
         scalpel.execute("DELETE FROM recent WHERE first = ?", first)
 
-    assert any("named by nothing" in damage.what for damage in checked(store.path).damages)
+    assert any("no row refers to" in damage.what for damage in checked(store.path).damages)
     repair_store(store.path, lambda _: None)
 
     assert [damage.what for damage in checked(store.path).damages] == []

@@ -66,7 +66,7 @@ def test_a_damaged_piece_is_told_and_removed_by_a_repair(store: Filled, at: int)
     repair_store(store.path, lambda _: None)
 
     assert damage.what == "piece 2 of stage 61 fails its checksum"
-    assert "cannot be published any more" in damage.meaning
+    assert "can no longer be published" in damage.meaning
     assert (damage.entity_id, damage.fragment, damage.is_loss) == (*FRAGMENT, True)
     assert [one.what for one in checked(store.path).damages] == []
     assert pieces(store.path) == {1: b"first"}
@@ -81,7 +81,7 @@ def test_a_piece_under_a_wrong_name_is_put_right(store: Filled, change: str) -> 
     [damage] = checked(store.path).damages
     repair_store(store.path, lambda _: None)
 
-    assert damage.what == "piece 1 of stage 61 is not as it is listed"
+    assert damage.what == "piece 1 of stage 61 differs from its list entry"
     assert not damage.is_loss
     assert [one.what for one in checked(store.path).damages] == []
     assert pieces(store.path) == PIECES
@@ -181,7 +181,7 @@ def test_a_piece_that_lists_other_parts_than_it_has_is_put_right(kept: Filled) -
     [damage] = checked(kept.path).damages
     repair_store(kept.path, lambda _: None)
 
-    assert damage.what == "piece 1 of stage 62 lists other parts than it has"
+    assert damage.what == "piece 1 of stage 62 lists other parts than its record"
     assert not damage.is_loss
     assert [one.what for one in checked(kept.path).damages] == []
     with Scalpel(kept.path) as scalpel:

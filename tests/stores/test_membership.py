@@ -85,7 +85,7 @@ def test_nothing_is_made_in_place_of_a_store_that_should_hold_something(tmp_path
     path = tmp_path / "broker-0.db"
     file = StoreFile(path, "full")
 
-    with pytest.raises(StoreError, match="is not there, but the namespace has fragments in it"):
+    with pytest.raises(StoreError, match="does not exist, but the namespace has fragments in it"):
         file.join(MINE, is_empty_expected=False)
     assert not path.exists()
     make_store(path, "")
@@ -139,8 +139,8 @@ def test_a_lost_catalogue_is_made_anew_and_gives_out_no_id_that_a_store_knows(
     done = adopt(tmp_path, now_ms=5, new_id=NEW)
 
     assert done == [
-        "catalogue.db was made, and knows no entity",
-        f"broker-1.db belongs to the namespace {MINE} now",
+        "catalogue.db was created, and has no entities",
+        f"broker-1.db now belongs to the namespace {MINE}",
     ]
     catalogue = make_catalogue(tmp_path, NEW)
     assert (catalogue.namespace_id(), catalogue.reserve_id()) == (MINE, 42)
@@ -154,7 +154,7 @@ def test_a_catalogue_that_cannot_be_read_is_kept_when_it_is_made_anew(tmp_path: 
 
     done = adopt(tmp_path, now_ms=5, new_id=NEW)
 
-    assert done[0] == "catalogue.db cannot be read; it is now catalogue.db.damaged-1"
+    assert done[0] == "catalogue.db cannot be read; it was renamed to catalogue.db.damaged-1"
     assert (tmp_path / "catalogue.db.damaged-1").read_bytes() == b"what was it"
 
 
@@ -165,7 +165,7 @@ def test_a_lost_store_is_made_empty_when_told_to(tmp_path: Path) -> None:
     for index in range(3):
         make_store(tmp_path / f"broker-{index}.db", MINE)
 
-    assert adopt(tmp_path, now_ms=5, new_id=NEW) == ["broker-3.db was made, and is empty"]
+    assert adopt(tmp_path, now_ms=5, new_id=NEW) == ["broker-3.db was created, and is empty"]
     assert holding_of(tmp_path / "broker-3.db").namespace_id == MINE
 
 

@@ -67,12 +67,12 @@ def test_a_store_that_lost_what_it_held_is_not_made_anew(stores: Stores) -> None
 
 
 def test_a_kind_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="'redis:' is no kind of store; use `sqlite:`"):
+    with pytest.raises(StoreError, match="'redis:' is not a kind of store; use `sqlite:`"):
         stores_of(tmp_path, "redis:")
 
 
 def test_an_address_that_a_kind_has_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="give `sqlite:`, and name the directory with --data-dir"):
+    with pytest.raises(StoreError, match="use `sqlite:`, and set the directory with --data-dir"):
         stores_of(tmp_path, "sqlite:/elsewhere")
 
 

@@ -100,7 +100,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path: Path) 
     connection.close()
     content = path.read_bytes()
 
-    with pytest.raises(StoreError, match="of something else"):
+    with pytest.raises(StoreError, match="of another application"):
         SqliteStore(path)
 
     assert path.read_bytes() == content
@@ -126,7 +126,7 @@ def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="check the directory"):
         SqliteStore(tmp_path / "missing" / "store.db")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(StoreError, match="check path and rights"):
+    with pytest.raises(StoreError, match="check path and permissions"):
         SqliteStore(tmp_path / "folder")
 
 

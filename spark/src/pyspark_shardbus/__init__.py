@@ -1,6 +1,6 @@
 """The module that Spark finds by its `pyspark_` prefix and imports in every session it starts.
 
-It must therefore stay light: no PySpark, no Arrow, no network until `DefaultSource` is asked for.
+So it must stay light: no PySpark, no Arrow, no network until `DefaultSource` is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the bus is, and what opens it."""
+"""The address of the bus, and its credential."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _SCHEMES: Final = {
     "grpc+tcp": "grpc+tcp",
     "grpc+tls": "grpc+tls",
 }
-# Somebody who mistakes one option for another may have given a secret with these.
+# A user who confuses two options may have given a secret with these.
 _DOUBTFUL: Final = (";", "@", "=")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A bulk lane, and what opens it, of which a pickle has the token at most.
+    """A bulk lane, and its credential, of which a pickle has at most the token.
 
-    `ca_file` holds the certificates to trust, for TLS; empty means those of the system.
+    `ca_file` has the certificates to trust, for TLS; empty means those of the system.
     """
 
     url: str = DEFAULT_URL
@@ -38,12 +38,16 @@ class Address:
     ca_file: str = ""
 
     def location(self) -> str:
-        """The URL as Flight wants it; OptionError when it is none."""
+        """The URL in Flight's form; OptionError when it is invalid."""
         parts = self._parts()
         scheme = _SCHEMES.get(parts.scheme) if parts is not None else None
         if parts is None or scheme is None or not parts.hostname:
             is_doubtful = any(sign in self.url for sign in _DOUBTFUL)
-            shown = "no URL (it may hold a key and is not shown)" if is_doubtful else repr(self.url)
+            shown = (
+                ("not a URL (it may contain a key and is not shown)")
+                if is_doubtful
+                else repr(self.url)
+            )
             raise OptionError(
                 f"endpoint is {shown}; it must look like grpc://host:5301, or "
                 "grpc+tls://host:5301 where the bulk lane has TLS"
@@ -52,7 +56,7 @@ class Address:
         return f"{scheme}://{host}:{parts.port or DEFAULT_PORT}"
 
     def authorization(self) -> str:
-        """What a call shows; a token made now is good for an hour."""
+        """The authorization header of a call; a token made now is valid for an hour."""
         return self.credential.token_for(self._resource(""), TOKEN_LIFETIME_S)
 
     def for_tasks(self, entity: str, lifetime_s: int) -> Address:
@@ -61,7 +65,7 @@ class Address:
         return Address(self.url, Credential("", "", token), self.ca_file)
 
     def _parts(self) -> SplitResult | None:
-        """None when the URL cannot be taken apart."""
+        """None when the URL cannot be parsed."""
         try:
             parts = urlsplit(self.url)
             return parts if parts.port is None or parts.port else None
@@ -81,13 +85,13 @@ def address_from(
     ca_file: str = "",
     environment: Mapping[str, str] = os.environ,
 ) -> Address:
-    """What these say together; what is missing comes from the environment, and without that the
-    development bus on this machine is meant.
+    """The address and credential from the arguments; what is missing comes from the environment, or
+    else is that of the development bus on this machine.
 
-    A connection string names the AMQP address, so only its host and its key are taken from it.
+    A connection string has the AMQP address, so only its host and its key are used.
     """
     credential = credential_from(given, environment)
-    # Who gives a connection string means the bus that it names.
+    # A connection string means the bus that it names.
     if not url and not (credential.host and given.ways()):
         url = environment.get(URL, "")
     if not url and credential.host:

@@ -1,4 +1,4 @@
-"""`spark.read.format("shardbus")`: a snapshot of an entity, which nobody is disturbed by."""
+"""`spark.read.format("shardbus")`: a snapshot of an entity that disturbs no receiver."""
 
 from __future__ import annotations
 
@@ -27,21 +27,22 @@ FRAGMENT_SHIFT: Final = 48
 
 
 class BatchReader(DataSourceReader):
-    """Reads what there is when the query is planned."""
+    """Reads what exists when the query is planned."""
 
     def __init__(self, options: SourceOptions, columns: list[str]) -> None:
         if options.mode == CONSUME:
             raise OptionError(
-                "mode=consume needs a stream: nothing tells a batch read that its rows are safe, "
-                "so nothing could be removed. Use readStream with trigger(availableNow=True)"
+                "mode=consume needs a stream: Spark does not confirm the rows of a batch "
+                "read, so they could not be removed. Use readStream with "
+                "trigger(availableNow=True)"
             )
         starting = options.starting
         if starting == LATEST or (
             isinstance(starting, dict) and LATEST_NUMBER in starting.values()
         ):
             raise OptionError(
-                "startingOffsets is latest, or -1 for a fragment: a batch read ends at the latest, "
-                "so it would read nothing. Use earliest, -2 or a sequence number"
+                "startingOffsets is latest, or -1 for a fragment: a batch read ends at the "
+                "latest, so it would read nothing. Use earliest, -2 or a sequence number"
             )
         self._options = options
         self._columns = columns
@@ -63,7 +64,7 @@ class BatchReader(DataSourceReader):
         return shares(pieces, partitions, options.task_address())
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        # Spark makes a partition of its own where there is nothing to read.
+        # Spark adds a partition of its own where there is nothing to read.
         if not isinstance(partition, Share):
             return iter(())
         span = self._options.span
@@ -78,7 +79,7 @@ class BatchReader(DataSourceReader):
 
 
 def start_of(part: FragmentState, starting: str | dict[int, int]) -> int:
-    """The first number of a fragment that startingOffsets mean."""
+    """The first number of a fragment according to startingOffsets."""
     if isinstance(starting, dict):
         number = starting.get(part.number, EARLIEST_NUMBER)
     else:
@@ -89,7 +90,7 @@ def start_of(part: FragmentState, starting: str | dict[int, int]) -> int:
 
 
 def check_offsets(entity: EntityState, options: SourceOptions) -> None:
-    """OptionError for numbers of fragments that there are not, or of another one than they say."""
+    """OptionError for fragments that do not exist, or numbers of another fragment."""
     known = {part.number for part in entity.fragments}
     for name, given in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
         for fragment, number in given.items() if isinstance(given, dict) else ():
@@ -101,8 +102,8 @@ def check_offsets(entity: EntityState, options: SourceOptions) -> None:
             base = fragment << FRAGMENT_SHIFT
             if number >= 0 and not base <= number < base + (1 << FRAGMENT_SHIFT):
                 raise OptionError(
-                    f"{name} has {number} for fragment {fragment}, whose sequence numbers are from "
-                    f"{base + 1} on: take the number of a message of that fragment"
+                    f"{name} has {number} for fragment {fragment}, whose sequence numbers "
+                    f"start at {base + 1}: use the number of a message of that fragment"
                 )
 
 
@@ -115,13 +116,13 @@ def browse_pieces(
     *,
     piece_rows: int,
 ) -> list[Piece]:
-    """A range of a fragment, in several pieces if it is long; of the entity as it is now, and not
-    of one that is made in its place.
+    """A range of a fragment, in several pieces if it is long; of this incarnation of the entity
+    only.
     """
     first = max(first, part.first)
     if first >= stop:
         return []
-    # Numbers of messages that are gone are nobody's rows.
+    # Numbers of removed messages have no rows.
     rows = min(stop - first, max(part.waiting, 1))
     count = max(1, min(-(-rows // piece_rows), stop - first))
     cuts = [first + (stop - first) * index // count for index in range(count + 1)]

@@ -1,9 +1,9 @@
 """`df.write`: rows become messages, every row once, a batch or nothing (P3).
 
-Tasks stage their rows on the bus, durably and invisibly, each attempt under an id of its own. When
-Spark commits, the stages of the attempts that count are published together, once however often
-Spark asks. Each fragment shows its part of a batch as a whole, or bite by bite if it is large, one
-fragment shortly after the other. Streams are written likewise (`stream_sink`).
+Tasks stage their rows on the bus, durably and invisibly, each attempt under its own id. When Spark
+commits, the stages of the successful attempts are published together, once however often Spark
+asks. Each fragment shows its part of a batch as a whole, or bite by bite if it is large, one
+fragment shortly after the other. Streams are written in the same way (`stream_sink`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from shardbus_spark.staging import Staged, end_job, new_job, publish, stage, sta
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One write is one batch; with a transaction id it happens once, whoever repeats it, and with
-    an application's id once for each of its versions, which rise.
+    """One write is one batch. With a transaction id it happens once, whoever repeats it; with an
+    application's id once for each of its ascending versions.
     """
 
     def __init__(self, options: SinkOptions) -> None:

@@ -1,4 +1,4 @@
-"""`spark.readStream` with mode=browse: new messages as they come; receivers notice nothing."""
+"""`spark.readStream` with mode=browse: new messages as they come, without disturbing receivers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from shardbus_spark.reading import client_for, read_tickets
 class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows the sequence numbers of every fragment.
 
-    What receivers remove before it was read is not seen: that is no loss, it was received.
+    Messages that receivers remove before they are read are not seen; they are not lost, because
+    they were received.
     """
 
     def __init__(self, options: SourceOptions, columns: list[str]) -> None:
@@ -63,7 +64,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         begun = positions(start, NUMBERS)
         is_bounded = self._target is not None or is_once(limit)
-        # Spark asks again at once: then there is no hurry until something comes.
+        # Spark asks again at once, so the next answer waits until something comes.
         idle = self._seen if start == self._idle_at else None
         entity = self._whole() if is_bounded else self._look(idle)
         check_same(start, self._offset(entity, {}), NUMBERS)
@@ -75,7 +76,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return following(self._offset(entity, ends), start, NUMBERS)
 
     def reportLatestOffset(self) -> Offset:
-        """Where the entity ended when last looked at: from the end of a batch it is the backlog."""
+        """Where the entity ended at the last look: from the end of a batch it is the backlog."""
         entity = self._seen or self._look()
         return self._offset(entity, {part.number: part.next for part in entity.fragments})
 
@@ -90,7 +91,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not stops.keys() <= lowest.keys():
             silent = sorted(stops.keys() - lowest.keys())
             raise Unavailable(
-                f"the bus described {self._options.entity} without fragments {silent}"
+                f"the bus described {self._options.entity} without the fragments {silent}"
             )
         pieces = [
             piece
@@ -112,7 +113,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_tickets(partition.address, partition.tickets, self._columns, span=span)
 
     def commit(self, end: Offset) -> None:
-        """The bus has nothing to forget."""
+        """Nothing to do: the bus has nothing to forget."""
 
     def _look(self, known: EntityState | None = None) -> EntityState:
         self._seen = news(client_for(self._options.address), self._options.entity, known)
@@ -131,7 +132,9 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _ends(self, entity: EntityState, begun: dict[int, int], limit: ReadLimit) -> dict[int, int]:
-        """Where the next batch ends in each fragment; a limit is shared by how much waits."""
+        """Where the next batch ends in each fragment; a limit is shared in proportion to what
+        waits.
+        """
         begins: dict[int, int] = {}
         available: dict[int, int] = {}
         for part in entity.fragments:
@@ -144,7 +147,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**begun, **{number: begins[number] + count for number, count in taken.items()}}
 
     def _is_enough(self, begun: dict[int, int], ends: dict[int, int]) -> bool:
-        """Whether a batch is worth its while."""
+        """Whether a batch is worthwhile."""
         return self._gathering.is_enough(
             sum(end - begun.get(number, 0) for number, end in ends.items())
         )
@@ -160,13 +163,15 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _check_followable(options: SourceOptions) -> None:
-    """What gets into a state or among dead letters later keeps the number it had: a stream that
-    follows numbers has passed it by then.
+    """A message that changes its state or is dead-lettered keeps its number, which a stream that
+    follows numbers has already passed.
     """
     if options.states != ("active",):
-        raise OptionError("states is for batch reads: a stream with mode=browse reads active ones")
+        raise OptionError(
+            "states is for batch reads: a stream with mode=browse reads active messages only"
+        )
     if options.entity.lower().endswith("/$deadletterqueue"):
         raise OptionError(
-            "mode=browse cannot follow dead letters, which come in any order: use mode=consume, "
-            "or read them as a batch"
+            "mode=browse cannot follow dead letters, which come in any order: use "
+            "mode=consume, or read them as a batch"
         )

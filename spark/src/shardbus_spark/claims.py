@@ -1,4 +1,4 @@
-"""One reader as its driver knows it: which claims it has in each fragment, and which are done."""
+"""The driver's view of one reader: its claims in each fragment, and which are completed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from shardbus_spark.errors import OptionError, ReaderDropped, ShardbusError, Una
 from shardbus_spark.limits import NO_LIMIT
 
 CLAIM_ROWS_MAX: Final = 4_096
-# The bus lets a reader have twice as many open ones in a fragment; a batch may wait to be done.
+# The bus allows a reader twice as many open claims in a fragment; a batch may wait for its
+# completion.
 CLAIMS_MAX: Final = 512
 OPEN_CLAIMS_MAX: Final = 1_024
 # A million messages, which takes a few seconds: each call has one minute.
 CLAIMS_AT_ONCE_MAX: Final = 256
-# A call that hangs must not keep the next one from being heard within the shortest lease.
+# A call that hangs must not delay the next one beyond the shortest lease.
 KEEP_TIMEOUT_S: Final = 3.0
 
 
 @dataclass
 class _Known:
-    """A fragment: claims up to `completed` are done, `open` are those after it by ordinal.
+    """A fragment: claims up to `completed` are completed, `open` are those after it by ordinal.
 
-    `reader_id` is another one when the reader was dropped and made again.
+    `reader_id` changes when the reader is dropped and created again.
     """
 
     reader_id: str
@@ -36,9 +37,9 @@ class _Known:
 
 
 class Claims:
-    """The claims of a reader. `keep` may be called by another thread than the rest.
+    """The claims of a reader. `keep` may be called from another thread than the rest.
 
-    `lags` are how many messages of each fragment waited unclaimed when they were last counted.
+    `lags` has the unclaimed messages of each fragment at the last count.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class Claims:
         self.lags: dict[int, int] = {}
 
     def open(self) -> None:
-        """Learn what the bus knows; Unavailable unless every fragment tells."""
+        """Load the state of the reader; Unavailable unless every fragment answers."""
         answer = self._act("open", {"lease_ms": self._lease_ms})
         if answer["missing"]:
             raise Unavailable(f"fragments of {self._entity} are out of reach: {answer['missing']}")
@@ -73,34 +74,34 @@ class Claims:
         }
 
     def keep(self) -> None:
-        """Be heard of, so that nothing is lost; Unavailable unless every fragment has heard."""
+        """Renew the claims; Unavailable unless every fragment answers."""
         answer = self._act("keep", {}, retry_s=0.0, timeout_s=KEEP_TIMEOUT_S)
         if answer.get("missing"):
             raise Unavailable(f"fragments of {self._entity} are out of reach: {answer['missing']}")
 
     def completed(self) -> dict[int, int]:
-        """What comes after these is still to be read; lost claims are passed over."""
+        """The claims after these are still to be read; lost claims are skipped."""
         return {
             number: max(known.completed, known.lost) for number, known in self._fragments.items()
         }
 
     def lost(self, number: int) -> int:
-        """Claims up to this ordinal that are not completed went back to receivers."""
+        """Claims up to this ordinal that are not completed were returned to receivers."""
         known = self._fragments.get(number)
         return 0 if known is None else known.lost
 
     def reader_ids(self) -> dict[int, str]:
-        """Which reader this is, in each fragment."""
+        """The reader's id in each fragment."""
         return {number: known.reader_id for number, known in self._fragments.items()}
 
     def last(self) -> dict[int, int]:
         return {number: known.last for number, known in self._fragments.items()}
 
     def waiting(self, *, is_whole: bool) -> dict[int, int]:
-        """How many messages of each fragment are in no claim of ours.
+        """How many messages of each fragment are in no claim of this reader.
 
-        `is_whole` waits for fragments that cannot be counted now, or raises Unavailable; otherwise
-        they are left out.
+        With `is_whole` it waits for fragments that cannot be counted now, or raises Unavailable;
+        otherwise they are left out.
         """
         if is_whole:
             state = describe_whole(self._client, self._entity)
@@ -121,15 +122,15 @@ class Claims:
         return found
 
     def rest(self) -> None:
-        """Nothing could be claimed of what was counted: the next count waits for something new."""
+        """Nothing of what was counted could be claimed: the next count waits for a change."""
         self._idle = self._seen
 
     def rows_within(self, bytes_max: int) -> int:
-        """About how many of the messages that wait have so many bytes together; one at least."""
+        """About how many of the waiting messages have that many bytes together; at least one."""
         return max(bytes_max // self._row_bytes, 1)
 
     def taken_after(self, done: Mapping[int, int], rows_max: int, bytes_max: int) -> dict[int, int]:
-        """The last of the claims after these that fit a batch together; one at least if any."""
+        """The last of the claims after these that fit in a batch; at least one if there are any."""
         ends: dict[int, int] = {}
         rows = size_bytes = 0
         upcoming = sorted(
@@ -148,14 +149,15 @@ class Claims:
         return ends
 
     def check_room(self, rows: Mapping[int, int]) -> None:
-        """OptionError where so many messages cannot all be claimed at once."""
+        """OptionError where that many messages cannot all be claimed at once."""
         for number, count in rows.items():
             room = (OPEN_CLAIMS_MAX - len(self._fragments[number].open)) * CLAIM_ROWS_MAX
             if count > room:
                 raise OptionError(
-                    f"trigger(once=True) reads everything in one batch, and {count} messages wait "
-                    f"in fragment {number} of {self._entity}, of which a reader may set {room} "
-                    "aside at once: use trigger(availableNow=True), which reads them in several"
+                    f"trigger(once=True) reads everything in one batch, and {count} messages "
+                    f"wait in fragment {number} of {self._entity}, of which a reader may "
+                    f"claim {room} at once: use trigger(availableNow=True), which reads them "
+                    "in several batches"
                 )
 
     def make(
@@ -166,10 +168,10 @@ class Claims:
         *,
         done: Mapping[int, int] | None = None,
     ) -> tuple[dict[int, int], str]:
-        """Claim about so many messages of each fragment: how many it were, and why some could
-        not be asked, which is left for later.
+        """Claim about that many messages of each fragment; returns how many were claimed, and why
+        some fragments could not be asked, which are left for later.
 
-        What was claimed up to `done` is completed on the way, where anything is claimed.
+        Claims up to `done` are completed by the same commits, where anything is claimed.
         """
         left = dict(rows)
         made: dict[int, int] = {}
@@ -199,7 +201,7 @@ class Claims:
         return made, f"fragments are out of reach: {missing}" if missing else ""
 
     def complete(self, ordinals: Mapping[int, int]) -> None:
-        """Remove what was claimed up to these; what is done already is not asked again."""
+        """Complete the claims up to these ordinals; completed ones are not asked for again."""
         behind = self._behind(ordinals)
         if not behind:
             return
@@ -229,8 +231,8 @@ class Claims:
     def pieces(
         self, number: int, after: int, ordinal: int, rows_max: int
     ) -> list[tuple[int, int, int]]:
-        """The claims of a range in pieces of about so many messages: the first and the last ordinal
-        of each, and how many messages it has.
+        """The claims of a range in pieces of about that many messages: the first and the last
+        ordinal and the number of messages of each.
         """
         known = self._fragments.get(number)
         claims = {} if known is None else known.open
@@ -250,8 +252,8 @@ class Claims:
         return rows
 
     def _next(self, rows: Mapping[int, int], bytes_max: int, claims_max: int) -> list[Document]:
-        """The next claims, as many as have room and are answered in good time: the first of all
-        fragments, then the second. Those of one fragment follow each other.
+        """The next claims, as many as fit and are answered in time: the first of all fragments,
+        then the second, and so on. Those of one fragment are in order.
         """
         wanted: list[tuple[int, int, Document]] = []
         for number, count in rows.items():
@@ -287,7 +289,7 @@ class Claims:
 
 
 def reader_position(client: Client, entity: str, reader: str, fragment: int) -> int:
-    """Up to which ordinal the claims of a reader in a fragment are done or lost.
+    """Up to which ordinal the claims of a reader in a fragment are completed or lost.
 
     Unavailable when the fragment cannot be asked, ReaderDropped when it has no such reader.
     """
@@ -298,14 +300,14 @@ def reader_position(client: Client, entity: str, reader: str, fragment: int) -> 
                 return max(_number(part, "completed"), _number(part, "lost"))
     if any(_number(part, "number") == fragment for part in _objects(answer, "missing")):
         raise Unavailable(f"fragment {fragment} of {entity} is out of reach; try again later")
-    raise ReaderDropped(f"fragment {fragment} of {entity} has no reader {reader!r} any more")
+    raise ReaderDropped(f"fragment {fragment} of {entity} no longer has a reader {reader!r}")
 
 
 def _check_answered(asked: Iterable[object], told: Iterable[object], what: str) -> None:
-    """Unavailable when the bus passed over a fragment: it would look like one without messages."""
+    """Unavailable when the bus left out a fragment: it would look like one without messages."""
     silent = sorted(set(map(str, asked)) - set(map(str, told)))
     if silent:
-        raise Unavailable(f"the bus answered {what} without a word of fragments {silent}")
+        raise Unavailable(f"the bus answered {what} without the fragments {silent}")
 
 
 def _size(claim: Document) -> tuple[int, int]:

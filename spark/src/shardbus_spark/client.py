@@ -5,8 +5,8 @@
     table = shardbus.connect("grpc://localhost:5301").read("orders")
     table.to_pandas()
 
-A client may be used by several threads. It retries for a while what a restart of the bus makes
-fail; what was refused is raised at once.
+A client may be used by several threads. It retries calls that a restart of the bus makes fail, for
+a while; a refusal is raised at once.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from shardbus_spark.parallel import in_parallel
 CALL_TIMEOUT_S: Final = 60.0
 STREAM_TIMEOUT_S: Final = 3600.0
 RETRY_S: Final = 60.0
-# The lane has 64 places for streams, and others want some.
+# The lane has 64 places for streams, which others need too.
 STREAMS_MAX: Final = 32
 STREAMS_DEFAULT_MAX: Final = 8
-# What must be known is asked for so long, from the last sign of progress on, and each time for
-# longer than the lane waits for the bus.
+# How long to ask for a required answer, counted from the last progress; each attempt waits longer
+# than the lane waits for the bus.
 ASK_S: Final = 900.0
 ASK_TIMEOUT_S: Final = 150.0
-# Rows are put in chunks: one is held while another is on its way.
+# Rows are put in chunks: one is collected while another is on its way.
 CHUNK_BYTES: Final = 16 * 1024 * 1024
 CHUNK_TIMEOUT_S: Final = 300.0
 _PAUSES_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -83,19 +83,19 @@ _KINDS: Final[dict[str, type[ShardbusError]]] = {
 }
 _ADVICE: Final[dict[type[ShardbusError], str]] = {
     NotFound: "Check the name, and that the endpoint is that of the right bus.",
-    ReaderDropped: "Somebody has dropped the reader, and what it had set aside went back to "
-    "receivers: use another checkpointLocation to begin anew.",
+    ReaderDropped: "The reader was dropped, and its claimed messages returned to receivers: use "
+    "another checkpointLocation to start again.",
     Unauthorized: "Reading needs a key or token with Listen on the entity, writing one with Send: "
-    "check credentialFile, connectionString, keyName and accessKey, or token. What Spark planned "
-    "longer than taskAccessMs ago is planned anew by another load().",
-    BatchDiffers: "To write these rows, set another producerName, transactionId or txnAppId: what "
-    "was written since the checkpoint was copied is then written again. To leave them out, set "
+    "check credentialFile, connectionString, keyName and accessKey, or token. A plan that is older "
+    "than taskAccessMs must be made again by another load().",
+    BatchDiffers: "To write these rows, set another producerName, transactionId or txnAppId: rows "
+    "written since the checkpoint was copied are then written again. To skip them, set "
     "onRepeatedBatch to skip.",
-    Unavailable: "Try again when the bus is healthy: its /health says more.",
+    Unavailable: "Try again when the bus is healthy: its /health shows the reason.",
 }
 # Flight puts this before some texts.
 _FRAME: Final = " error, with message: "
-# A connection that ends in the middle of an answer is told as one of these, too.
+# A connection that ends during an answer is reported as one of these, too.
 _BROKEN: Final = ("Stream removed", "Socket closed", "Connection reset", "RST_STREAM", "GOAWAY")
 
 
@@ -120,7 +120,7 @@ def connect(  # noqa: PLR0913 - each is one of the ways to open a bus
 
 @final
 class Connection:
-    """To a location; made when it is used first."""
+    """A connection to a location, made at its first use."""
 
     def __init__(self, location: str, ca_file: str) -> None:
         self._location = location
@@ -141,8 +141,8 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """How many rows were staged, and what they are known by: a number that is the same for the same
-    rows in any order, and of several stages the sum, modulo 2 ** 128.
+    """How many rows were staged, and their fingerprint: a number that is the same for the same rows
+    in any order; those of several stages are added, modulo 2 ** 128.
     """
 
     rows: int = 0
@@ -165,9 +165,9 @@ class Client:
     def __init__(
         self, address: Address, *, retry_s: float = RETRY_S, connection: Connection | None = None
     ) -> None:
-        """What fails because nobody answers is tried again for `retry_s`.
+        """Calls that fail without an answer are retried for `retry_s`.
 
-        `connection` is one that others use, too.
+        `connection` may be shared.
         """
         self._address = address
         self._retry_s = retry_s
@@ -185,7 +185,7 @@ class Client:
     ) -> pa.Table:
         """All messages of an entity as a table, by fragment and number.
 
-        Nobody who receives is disturbed. Fragments are read in parallel.
+        Receivers are not disturbed. Fragments are read in parallel.
         """
         info = self._info(entity, columns, states)
         tickets = [endpoint.ticket.ticket for endpoint in info.endpoints]
@@ -201,11 +201,11 @@ class Client:
         states: Sequence[str] | None = None,
         streams: int = 0,
     ) -> pa.RecordBatchReader:
-        """What `read` gives, for pandas, Polars or DuckDB to take batch by batch.
+        """The rows of `read`, for pandas, Polars or DuckDB to take batch by batch.
 
-        So many fragments are read at the same time (as many as there are cores, up to 8, when it
-        is 0). Of each about 8 MB are held, however large the entity is; rows of a fragment are in
-        the order of their numbers.
+        `streams` fragments are read at the same time (by default as many as there are cores, up to
+        8). About 8 MB of each are held, however large the entity is; rows of a fragment are in the
+        order of their numbers.
         """
         info = self._info(entity, columns, states)
         tickets = [endpoint.ticket.ticket for endpoint in info.endpoints]
@@ -219,12 +219,12 @@ class Client:
         columns: Sequence[str] | None = None,
         states: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """What `read` gives, piece by piece, one fragment after the other."""
+        """The rows of `read`, piece by piece, one fragment after the other."""
         for endpoint in self._info(entity, columns, states).endpoints:
             yield from self.fetch(endpoint.ticket.ticket)
 
     def fetch(self, ticket: bytes, *, retry_s: float | None = None) -> Iterator[pa.RecordBatch]:
-        """The batches of one ticket; a stream that breaks is not begun again."""
+        """The batches of one ticket; a stream that breaks is not restarted."""
         reader = self._retried(
             lambda: self._client().do_get(flight.Ticket(ticket), self._options(STREAM_TIMEOUT_S)),
             retry_s,
@@ -247,12 +247,13 @@ class Client:
         *,
         wait_s: float = ASK_S,
     ) -> Put:
-        """Put rows on the bus, durably and out of sight until `publish`; what they were.
+        """Put rows on the bus, durably and invisible until `publish`; returns their count and
+        fingerprint.
 
-        They go in chunks, each a stream of its own that takes a place of the bulk lane while it
-        lasts and not while rows are made; one is on its way while the next is gathered. A chunk
-        that fails because nobody answers is put again, for as long as `wait_s`: what the bus has of
-        it already it keeps.
+        They are sent in chunks. Each chunk is a stream that takes a place of the bulk lane only
+        while it is sent, not while rows are made; one is on its way while the next is collected. A
+        chunk that fails without an answer is put again, for as long as `wait_s`: the bus keeps what
+        it already has of it.
         """
         put = Put()
         with ThreadPoolExecutor(1) as sender:
@@ -277,25 +278,25 @@ class Client:
                 for batch in batches:
                     writer.write_batch(batch)
                 writer.done_writing()
-                # The stubs take it for a stream of batches; it reads what the lane tells.
+                # The stubs take it for a stream of batches; it reads the lane's answer.
                 answer = answers.read()  # type: ignore[attr-defined]  # see above
             if answer is None:
-                raise flight.FlightUnavailableError("unavailable: The answer to a put is lost.")
+                raise flight.FlightUnavailableError("unavailable: The answer to a put was lost.")
             told = json.loads(answer.to_pybytes())
             rows = sum(batch.num_rows for batch in batches)
             if told.get("rows") != rows:
                 raise Unavailable(
-                    f"{rows} rows were put on the bus, and it answered {told.get('rows')}: they "
-                    "are not published. Run the write again"
+                    f"{rows} rows were put on the bus, but it counted {told.get('rows')}: "
+                    "they are not published. Run the write again"
                 )
             return Put(rows, int(told["digest"], 16), int(told["pieces"]))
 
         return self._retried(put, wait_s)
 
     def describe(self, entity: str, *, known: str = "", wait_ms: int = 0) -> Document:
-        """What an entity is made of, and how far its fragments go.
+        """The fragments of an entity and their sequence numbers.
 
-        With the `stamp` of a former answer, when there is another one or `wait_ms` are over.
+        With the `stamp` of an earlier answer, when the stamp changes or `wait_ms` are over.
         """
         return self.act("describe", entity, {"known": known, "wait_ms": wait_ms} if known else None)
 
@@ -308,7 +309,7 @@ class Client:
         retry_s: float | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> Document:
-        """One of the actions that the bulk lane has; what it answered.
+        """Call an action of the bulk lane; returns its answer.
 
         Each attempt may take `timeout_s`.
         """
@@ -332,7 +333,7 @@ class Client:
         descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
         info = self._retried(lambda: self._client().get_flight_info(descriptor, self._options()))
         if not info.endpoints:
-            raise ShardbusError(f"the bus answered without a fragment of {entity}: ask again")
+            raise ShardbusError(f"the answer of the bus lacks a fragment of {entity}: ask again")
         return info
 
     def _retried(self, work: Callable[[], T], retry_s: float | None = None) -> T:
@@ -346,7 +347,7 @@ class Client:
                 told = _told(error)
                 pause_s = _PAUSES_S[min(attempt, len(_PAUSES_S) - 1)]
                 if isinstance(told, BeingPublished) and str(told) != left:
-                    # There is progress: it may take as long again.
+                    # There is progress: the time limit starts again.
                     left, deadline_s = str(told), time.monotonic() + patience_s
                 if not isinstance(told, Unavailable) or time.monotonic() + pause_s > deadline_s:
                     raise told from error
@@ -376,8 +377,8 @@ def _document(results: Sequence[flight.Result], action: str) -> Document:
         answer = None
     if not isinstance(answer, dict):
         raise ShardbusError(
-            f"the bus answered {action} with something that is no JSON object: check that the "
-            "endpoint is that of a bulk lane"
+            f"the answer to {action} is not a JSON object: check that the endpoint is that of "
+            "a bulk lane"
         )
     return answer
 
@@ -405,7 +406,7 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]
 
 
 def _told(error: Exception) -> ShardbusError:
-    """The error in our words: the bus puts its code before a colon."""
+    """The error as one of our exceptions: the bus puts its code before a colon."""
     text = str(error).partition(". gRPC client debug context")[0].partition(". Detail: ")[0]
     text = text.rpartition(_FRAME)[2]
     code, separator, message = text.partition(": ")

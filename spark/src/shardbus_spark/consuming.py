@@ -1,8 +1,8 @@
-"""`spark.readStream` with mode=consume: what is read leaves the bus, exactly once (P2).
+"""`spark.readStream` with mode=consume: messages that are read leave the bus, exactly once (P2).
 
-A micro-batch is a range of claims. They are made before Spark writes down the batch, read alike as
-often as it is run, and completed only when Spark asks for what comes after it: by then it is in
-Spark's commit log.
+A micro-batch is a range of claims. The claims are made before Spark records the batch, give the
+same rows however often they are read, and are completed only when Spark asks for the next batch: by
+then the batch is in Spark's commit log.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from shardbus_spark.reading import PATIENCE_S, Patience, client_for, read_ticket
 
 log = logging.getLogger(__name__)
 
-# Without a limit a batch is what waits, but not more than this.
+# Without a limit a batch has the waiting messages, up to this many.
 ROWS_DEFAULT: Final = 1_000_000
-# The bus shuts another owner out for 15 s after the last was heard of.
+# The bus keeps another owner out for 15 s after the last one was active.
 TAKE_OVER_S: Final = 40.0
-# A driver that was killed on this machine takes a moment to be gone.
+# A killed driver on this machine takes a moment to end.
 ENDING_S: Final = 10.0
 POLL_S: Final = 0.1
 
@@ -69,7 +69,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._gathering = Gathering(options.rows_min, options.delay_s)
 
     def __getstate__(self) -> dict[str, object]:
-        # Executors read tickets; what the driver knows of the reader is its own.
+        # Executors read tickets; the driver's knowledge of the reader is not sent to them.
         return {"_options": self._options, "_columns": self._columns}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -77,7 +77,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ended = threading.Event()
 
     def initialOffset(self) -> Offset:
-        """What is completed stays the same until the first batch is committed."""
+        """The completed claims, which do not change until the first batch is committed."""
         claims = self._opened()
         return initial(self._offset(claims, claims.completed()))
 
@@ -106,7 +106,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             problem = "" if ends else self._advance(claims, *batch, done)
             ends = ends or claims.taken_after(done, *batch)
             if not self._complete(done) and not ends:
-                # What was lost may wait again.
+                # Lost messages may wait again.
                 continue
             if ends:
                 return self._end(claims, start, ends)
@@ -119,7 +119,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(POLL_S)
 
     def reportLatestOffset(self) -> Offset:
-        """`waiting` is the backlog: messages that nobody has claimed; `lag` is it by fragment."""
+        """`waiting` is the backlog: unclaimed messages; `lag` is the same by fragment."""
         claims = self._opened()
         lags = {"waiting": sum(claims.lags.values()), "lag": in_order(claims.lags)}
         return {**self._offset(claims, claims.last()), **lags}
@@ -184,23 +184,23 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._claims
 
     def _checked(self, offset: Offset) -> Claims:
-        """The claims, if the offset is about them."""
+        """The claims, if the offset belongs to them."""
         claims = self._opened()
         check_same(offset, self._offset(claims, {}), CLAIMS)
         last, ids, now = claims.last(), texts(offset, READER_IDS), claims.reader_ids()
         for number, ordinal in positions(offset, CLAIMS).items():
-            # One that was made again may be further by now than the old one was.
+            # A reader that was created again may be further than the old one was.
             is_other = ids.get(number, now.get(number)) != now.get(number)
             if is_other or ordinal > last.get(number, ordinal):
                 raise DataLoss(
                     f"reader {self._options.reader!r} was dropped since the checkpoint was "
-                    "written, and what it had set aside went back to receivers. Use another "
-                    "checkpointLocation to begin anew"
+                    "written, and its claimed messages were returned to receivers. Use "
+                    "another checkpointLocation to start again"
                 )
         return claims
 
     def _advance(self, claims: Claims, rows_max: int, bytes_max: int, done: dict[int, int]) -> str:
-        """Claim what a batch may hold, by the same commits that complete the one before."""
+        """Claim what a batch may have, with the same commits that complete the one before."""
         try:
             return self._make(claims, rows_max, bytes_max, self._still_ours(done))
         except ClaimLost as error:
@@ -208,7 +208,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._make(claims, rows_max, bytes_max, {})
 
     def _make(self, claims: Claims, rows_max: int, bytes_max: int, done: dict[int, int]) -> str:
-        """Claim what a batch may hold; why some fragments could not be asked, if so."""
+        """Claim what a batch may have; returns why some fragments could not be asked, if so."""
         left = self._left
         waiting = claims.waiting(is_whole=left is not None)
         if left is None and not self._gathering.is_enough(sum(waiting.values())):
@@ -224,7 +224,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return problem
 
     def _make_all(self, claims: Claims) -> None:
-        """Claim all that waits now; what others hold by then is theirs."""
+        """Claim everything that waits now; messages that others hold are left to them."""
         left = claims.waiting(is_whole=True)
         claims.check_room(left)
         deadline_s = time.monotonic() + RETRY_S
@@ -244,30 +244,32 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return following(self._offset(claims, {**done, **ends}), start, CLAIMS)
 
     def _complete(self, ordinals: dict[int, int]) -> bool:
-        """False when some were lost. What cannot be completed now is with the next batch."""
+        """False when some were lost. What cannot be completed now is completed with the next
+        batch.
+        """
         claims = self._opened()
         try:
             claims.complete(self._still_ours(ordinals))
         except Unavailable as error:
-            log.warning("completing waits for the next batch: %s", error)
+            log.warning("the completion waits for the next batch: %s", error)
         except ClaimLost as error:
             self._lost(error)
             return False
         return True
 
     def _still_ours(self, ordinals: dict[int, int]) -> dict[int, int]:
-        """Without those that are known to be lost, if that is accepted."""
+        """Without claims that are known to be lost, if that is accepted."""
         if self._options.fails_on_data_loss:
             return ordinals
         claims = self._opened()
         return {number: last for number, last in ordinals.items() if last > claims.lost(number)}
 
     def _lost(self, error: ClaimLost) -> None:
-        """DataLoss, unless it is accepted: then what is left is learned anew."""
+        """DataLoss, unless it is accepted: then the remaining state is loaded again."""
         text = (
-            f"messages that this query has read went back to receivers before it could remove "
-            f"them, and may be received again: {error} Choose a longer leaseMs. To go on all "
-            "the same, set failOnDataLoss to false"
+            "messages that this query has read were returned to receivers before it could "
+            f"remove them, and may be received again: {error} Choose a longer leaseMs. To "
+            "continue nevertheless, set failOnDataLoss to false"
         )
         if self._options.fails_on_data_loss:
             raise DataLoss(text) from error
@@ -281,22 +283,22 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except ClaimLost as error:
             if self._options.fails_on_data_loss:
                 raise DataLoss(
-                    f"{_how_lost(error)} To go on without them, set failOnDataLoss to false"
+                    f"{_how_lost(error)} To continue without them, set failOnDataLoss to false"
                 ) from error
-            log.warning("messages that were set aside are lost to this query: %s", error)
+            log.warning("claimed messages are lost to this query: %s", error)
         rest = self._rest(address, ticket)
         if rest:
             yield from read_tickets(address, [rest], self._columns)
 
     def _rest(self, address: Address, ticket: str) -> str:
-        """The ticket without the claims that are lost; empty when that is all."""
+        """The ticket without lost claims; empty when all are lost."""
         wish = json.loads(ticket)
         fragment, (first, last) = wish["fragment"], wish["ordinals"]
         first = max(first, self._gone(address, fragment) + 1)
         return self._ticket(fragment, first, last, wish["reader_id"]) if first <= last else ""
 
     def _gone(self, address: Address, fragment: int) -> int:
-        """Up to which ordinal claims are done or lost, asked again while nobody can tell."""
+        """Up to which ordinal claims are completed or lost; repeated while that is unknown."""
         options, patience = self._options, Patience(PATIENCE_S)
         client = client_for(address)
         while True:
@@ -328,21 +330,21 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _how_lost(error: ClaimLost) -> str:
-    """What became of messages that a batch has to have, and what to do about it."""
+    """What happened to the messages of a batch, and what to do about it."""
     if isinstance(error, ClaimCompleted):
         return (
-            f"messages of this batch were completed before, and are on the bus no more: {error} "
-            "Somebody went back to an older checkpoint, or runs two queries with one readerName: "
-            "use the checkpoint that is the latest."
+            "messages of this batch were completed before, and are no longer on the bus: "
+            f"{error} An older checkpoint was used, or two queries run with one readerName: "
+            "use the latest checkpoint."
         )
     return (
-        f"messages that this query had set aside went back to receivers: {error} It was away for "
-        "longer than leaseMs: choose a longer one."
+        f"messages that this query had claimed were returned to receivers: {error} The query "
+        "was stopped for longer than leaseMs: choose a longer one."
     )
 
 
 def _open(claims: Claims) -> None:
-    """Wait for a former driver of the same query to be forgotten; two at once is a mistake."""
+    """Wait until a former driver of the same query is forgotten; two at once are an error."""
     deadline_s = time.monotonic() + TAKE_OVER_S
     while True:
         try:

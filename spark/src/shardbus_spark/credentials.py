@@ -1,6 +1,6 @@
-"""What opens a bus, and where it is given: options, a file, variables of the environment.
+"""The credential for a bus, and its sources: options, a file, environment variables.
 
-A key stays in the process that was given it: a pickled credential has none.
+A key stays in the process that got it: a pickled credential has none.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ VARIABLES: Final = (CREDENTIAL_FILE, CONNECTION_STRING, TOKEN, KEY)
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A key that signs, or a token that is passed on as it is, or a file that holds either.
+    """A key that signs, a token that is used as it is, or a file with either.
 
-    The file is read again whenever something is signed, so that a key can be changed in it. `host`
-    and `is_plain` are what a connection string says of the bus.
+    The file is read again whenever something is signed, so that the key in it can be changed.
+    `host` and `is_plain` are from a connection string.
     """
 
     key_name: str = DEVELOPMENT_KEY_NAME
@@ -51,14 +51,14 @@ class Credential:
         return Credential, (self.key_name, "", self.token)
 
     def token_for(self, resource: str, lifetime_s: int) -> str:
-        """A token for everything below a resource, or the one that was given."""
+        """A token for everything below a resource, or the given one."""
         found = from_file(self.file, self.key_name) if self.file else self
         if found.token:
             return found.token
         if not found.key:
             raise ShardbusError(
-                "this process was given neither a key nor a token: only the driver signs, and this "
-                "is a task whose driver has not. Please report it"
+                "this process has neither a key nor a token: only the driver signs, and the "
+                "driver of this task has not. Please report this as a bug"
             )
         return sign(resource, found.key_name, found.key, int(time.time()) + lifetime_s)
 
@@ -76,7 +76,7 @@ def sign(resource: str, key_name: str, key: str, expires_at_s: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What somebody gave to open a bus; at most one of the others goes with a key name."""
+    """The given credentials; at most one of the others may be combined with a key name."""
 
     file: str = ""
     connection_string: str = field(default="", repr=False)
@@ -95,7 +95,7 @@ def credential_from(given: Given, environment: Mapping[str, str]) -> Credential:
             "give one of credentialFile, connectionString, accessKey (with keyName) and token"
         )
     if given.connection_string and given.key_name:
-        raise OptionError("connectionString has a key name of its own: leave keyName out")
+        raise OptionError("connectionString already has a key name: leave out keyName")
     if not given.ways():
         given = _from_environment(given.key_name, environment)
     name = given.key_name or DEVELOPMENT_KEY_NAME
@@ -119,7 +119,7 @@ def _from_environment(key_name: str, environment: Mapping[str, str]) -> Given:
 
 
 def from_file(name: str, key_name: str) -> Credential:
-    """A file with a connection string, a token or just a key, which then is that of `key_name`."""
+    """A file with a connection string, a token or just a key, which then belongs to `key_name`."""
     try:
         with Path(name).open("rb") as file:
             text = file.read(FILE_BYTES_MAX + 1).decode("utf-8").strip()
@@ -128,8 +128,8 @@ def from_file(name: str, key_name: str) -> Credential:
             f"credentialFile is {name!r}, which the driver cannot read: {error.strerror}"
         ) from error
     except UnicodeDecodeError:
-        # The error would hold what is in the file.
-        raise OptionError(f"credentialFile {name!r} is no text in UTF-8") from None
+        # The error would show the contents of the file.
+        raise OptionError(f"credentialFile {name!r} is not UTF-8 text") from None
     if not text or len(text) > FILE_BYTES_MAX or "\n" in text:
         raise OptionError(
             f"credentialFile {name!r} must have one line: a connection string, a token or a key"
@@ -142,7 +142,7 @@ def from_file(name: str, key_name: str) -> Credential:
 
 
 def from_connection_string(text: str, place: str) -> Credential:
-    """Host and key; what is in the text is not repeated in errors, since it may be the key."""
+    """Host and key; errors do not repeat the text, since it may contain the key."""
     fields = _fields(text, place)
     try:
         host = urlsplit(fields.get("endpoint", "")).hostname

@@ -1,4 +1,4 @@
-"""What the bus says of an entity, read with care."""
+"""The bus's description of an entity, checked."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from shardbus_spark.errors import ShardbusError, Unavailable
 
 AVAILABLE: Final = "available"
 _PAUSE_S: Final = 0.5
-# An idle stream asks so often, and has news when they come.
+# How long an idle stream waits for changes in one request.
 WAIT_MS: Final = 500
 POLL_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentState:
-    """How far a fragment goes: messages have numbers from `first` on and below `next`.
+    """The range of a fragment: messages have numbers from `first` on and below `next`.
 
-    `is_known` is false when the bus cannot tell at this moment.
+    `is_known` is false when the bus does not know it at this moment.
     """
 
     number: int
@@ -33,8 +33,8 @@ class FragmentState:
 
 @dataclass(frozen=True, slots=True)
 class EntityState:
-    """`incarnation` is another one when the entity was deleted and made again, `stamp` when
-    anything in it has changed; it is empty if the bus does not tell.
+    """`incarnation` changes when the entity is deleted and created again, `stamp` when anything in
+    it changes; it is empty if the bus does not report it.
     """
 
     incarnation: str
@@ -47,9 +47,9 @@ class EntityState:
 
 
 def news(client: Client, entity: str, known: EntityState | None) -> EntityState:
-    """The entity as it is now or, if that is what is known already, a while later.
+    """The entity as it is now or, if that is already known, a while later.
 
-    A bus that cannot wait now answers at once: then we wait a little ourselves.
+    A bus that cannot wait answers at once: then this waits a little itself.
     """
     if known is None or not known.stamp:
         return describe(client, entity)
@@ -57,7 +57,7 @@ def news(client: Client, entity: str, known: EntityState | None) -> EntityState:
     state = describe(client, entity, known=known.stamp, wait_ms=WAIT_MS)
     if state.stamp == known.stamp:
         time.sleep(max(POLL_S - (time.monotonic() - asked_s), 0.0))
-        # Without news the bus has not looked where fragments begin.
+        # If nothing changed the bus has not looked up where fragments begin.
         return known
     return state
 
@@ -77,13 +77,15 @@ def describe(client: Client, entity: str, *, known: str = "", wait_ms: int = 0) 
             stamp=str(answer.get("stamp", "")),
         )
     except (KeyError, TypeError, ValueError, AssertionError) as error:
-        raise ShardbusError(f"the bus describes {entity} in words we do not know") from error
+        raise ShardbusError(
+            f"the bus's description of {entity} cannot be read: it may be of another version"
+        ) from error
 
 
 def describe_whole(client: Client, entity: str, *, retry_s: float = RETRY_S) -> EntityState:
     """The entity when every fragment of it is known; Unavailable when that takes too long.
 
-    Where a range is decided once and for all, a fragment that is out for a moment would be taken
+    Where a range is decided once and for all, a fragment that is briefly unavailable would be taken
     for an empty one.
     """
     deadline_s = time.monotonic() + retry_s
@@ -101,7 +103,7 @@ def describe_whole(client: Client, entity: str, *, retry_s: float = RETRY_S) -> 
 
 def _fragment(part: dict[str, object]) -> FragmentState:
     first, following = _number(part, "first"), _number(part, "next")
-    # One that cannot be written still has its numbers; one that cannot be asked has none.
+    # A fragment that cannot be written still has its numbers; one that cannot be asked has none.
     is_known = part.get("is_counted", part["state"] == AVAILABLE or following > first)
     return FragmentState(
         _number(part, "number"),
@@ -116,5 +118,5 @@ def _fragment(part: dict[str, object]) -> FragmentState:
 def _number(part: dict[str, object], name: str) -> int:
     found = part[name]
     if not isinstance(found, int):
-        raise TypeError(f"{name} is no number")
+        raise TypeError(f"{name} is not a number")
     return found

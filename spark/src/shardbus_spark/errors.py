@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the bus; each text says what to do about it."""
+"""The errors between a client and the bus; each text says what to do about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class ShardbusError(Exception):
 
 
 class OptionError(ShardbusError, ValueError):
-    """An option that cannot be used; the text names it and says what is allowed."""
+    """An invalid option; the text names it and says what is allowed."""
 
 
 class Unauthorized(ShardbusError):
@@ -20,11 +20,11 @@ class NotFound(ShardbusError):
 
 
 class ReaderDropped(NotFound):
-    """Somebody has dropped the reader while a query used it."""
+    """The reader was dropped while a query used it."""
 
 
 class Unavailable(ShardbusError):
-    """Nobody answered in time; trying again may help."""
+    """There was no answer in time; trying again may help."""
 
 
 class BeingPublished(Unavailable):
@@ -32,27 +32,27 @@ class BeingPublished(Unavailable):
 
 
 class ReaderInUse(ShardbusError):
-    """Somebody else reads under this name at this moment."""
+    """Another process reads under this name now."""
 
 
 class ReaderLost(ShardbusError):
-    """Somebody else has taken over the reader."""
+    """Another process has taken over the reader."""
 
 
 class ClaimLost(ShardbusError):
-    """What was set aside went back to receivers, or is done already."""
+    """The claimed messages were returned to receivers, or are already completed."""
 
 
 class ClaimCompleted(ClaimLost):
-    """What was set aside is done already: it is on the bus no more."""
+    """The claimed messages are already completed: they are no longer on the bus."""
 
 
 class DataLoss(ShardbusError):
-    """Messages that a checkpoint expects are not there any more."""
+    """Messages that a checkpoint expects no longer exist."""
 
 
 class StageLost(ShardbusError):
-    """Rows that were put on the bus are not all there any more: write them again."""
+    """Some staged rows no longer exist: write them again."""
 
 
 class BatchDiffers(ShardbusError):
@@ -60,4 +60,4 @@ class BatchDiffers(ShardbusError):
 
 
 class QuotaExceeded(ShardbusError):
-    """The entity is full: receive from it, or make it larger."""
+    """The entity is full: receive from it, or increase its size."""

@@ -1,4 +1,4 @@
-"""When a micro-batch is worth its while: enough rows wait, or they have waited long enough."""
+"""When a micro-batch is worthwhile: enough rows wait, or they have waited long enough."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import final
 
 @final
 class Gathering:
-    """Of one stream. Without a least number of rows every row is worth a batch.
+    """For one stream. Without a minimum number of rows every row is worth a batch.
 
-    The first batch of a stream does not wait: nobody knows how long its rows have waited before.
+    The first batch of a stream does not wait: it is unknown how long its rows have already waited.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class Gathering:
         self._last_s: float | None = None
 
     def is_enough(self, rows: int) -> bool:
-        """Whether to run a batch of so many rows now; if so, the wait begins anew."""
+        """Whether to run a batch of that many rows now; if so, the wait starts again."""
         now_s = self._clock()
         if (
             rows < self._rows_min

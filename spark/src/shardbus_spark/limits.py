@@ -1,4 +1,4 @@
-"""How much a micro-batch takes, as Spark says it or as the options do."""
+"""The size of a micro-batch, as given by Spark or by the options."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ NO_LIMIT: Final = 1 << 62
 
 
 def default_limit(options: SourceOptions, rows_default: int = NO_LIMIT) -> ReadLimit:
-    """Spark knows one limit at a time: of two it is told the rows.
+    """Spark knows one limit at a time: of two it gets the rows.
 
-    It is never told that all is read, so that it says so only where it means it (`is_once`).
+    It never gets the limit to read everything, so that it uses that only for Trigger.Once
+    (`is_once`).
     """
     if options.rows_max:
         return ReadMaxRows(options.rows_max)
@@ -27,12 +28,12 @@ def default_limit(options: SourceOptions, rows_default: int = NO_LIMIT) -> ReadL
 
 
 def is_once(limit: ReadLimit) -> bool:
-    """Whether the batch is to have all that there is, as with Trigger.Once."""
+    """Whether the batch is to have everything, as with Trigger.Once."""
     return isinstance(limit, ReadAllAvailable)
 
 
 def bounds(options: SourceOptions, limit: ReadLimit) -> tuple[int, int]:
-    """The most rows and the most bytes of a batch; 0 is no bound."""
+    """The maximum rows and bytes of a batch; 0 means no bound."""
     if isinstance(limit, ReadAllAvailable):
         return 0, 0
     rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else options.rows_max
@@ -41,7 +42,7 @@ def bounds(options: SourceOptions, limit: ReadLimit) -> tuple[int, int]:
 
 
 def shared(amounts: dict[int, int], most: int) -> dict[int, int]:
-    """So many of the amounts, from each by its size and from none nothing; all if they fit."""
+    """That many of the amounts, from each in proportion and at least one; all if they fit."""
     total = sum(amounts.values())
     return {
         number: amount if not most or total <= most else max(most * amount // total, 1)

@@ -1,4 +1,4 @@
-"""A Spark session on this machine with settings that suit the bus, all of them measured."""
+"""A Spark session on this machine with settings for the bus, all of them measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from shardbus_spark.java import java_home
 
-# Four attempts: without a second one a task that met a restart of the bus ends the query.
+# Four attempts: with only one, a task that meets a restart of the bus would end the query.
 ATTEMPTS: Final = 4
 DEFAULTS: Final[dict[str, str]] = {
     "spark.python.unix.domain.socket.enabled": "true",
@@ -28,7 +28,7 @@ DEFAULTS: Final[dict[str, str]] = {
 def local_session(
     app_name: str, *, master: str = "", conf: dict[str, object] | None = None
 ) -> SparkSession:
-    """The session of this process, made if there is none yet; `conf` overrides the defaults.
+    """The session of this process, created if there is none yet; `conf` overrides the defaults.
 
     Names in `conf` may have underscores for dots: `spark_ui_enabled`.
     """

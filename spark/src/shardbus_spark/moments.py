@@ -1,4 +1,4 @@
-"""Moments and durations as people write them in options, and rows of a span of time."""
+"""Moments and durations in options, and rows of a time span."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MILLISECONDS_MAX: Final = 253_402_300_799_999
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From a moment on, and before another; None is without end."""
+    """From a moment on, and before another; None means unbounded."""
 
     start: datetime | None = None
     stop: datetime | None = None
@@ -31,7 +31,7 @@ class Span:
         return self.start is not None or self.stop is not None
 
     def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those that were enqueued in it."""
+        """The rows that were enqueued in it."""
         times = batch.column(ENQUEUED)
         if self.start is not None:
             batch = batch.filter(pc.greater_equal(times, pa.scalar(self.start, _TIME)))

@@ -1,12 +1,12 @@
-"""Offsets as Spark keeps them: JSON whose text must not change while nothing new has come.
+"""Offsets as Spark stores them: JSON whose text must not change while nothing new has come.
 
 Browsing counts in sequence numbers: `next` is the first that was not read. Consuming counts in
-claims: `claims` is the ordinal of the last that was read, and `reader_ids` tell whose claims they
-are, should the reader be dropped and made again. All by fragment, in numeric order.
+claims: `claims` is the ordinal of the last that was read, and `reader_ids` identifies the reader,
+in case it is dropped and created again. All by fragment, in numeric order.
 
-Spark asks for the initial offset several times and does not keep it until the first batch is
-done. So that a first batch which is run again begins where it began, its end holds that, as
-`first`; `initial` marks an offset that was asked for so.
+Spark asks for the initial offset several times and does not store it until the first batch is done.
+So that a repeated first batch begins at the same place, its end contains that place, as `first`;
+`initial` marks such an offset.
 """
 
 from __future__ import annotations
@@ -27,21 +27,27 @@ T = TypeVar("T")
 
 
 def positions(offset: Mapping[str, object], name: str) -> dict[int, int]:
-    """The numbers by fragment under a name; nothing where there are none."""
+    """The numbers by fragment under a name; empty where there are none."""
     found = offset.get(name, {})
     try:
         if isinstance(found, dict):
             return {int(fragment): int(number) for fragment, number in found.items()}
     except (TypeError, ValueError):
         pass
-    raise ShardbusError(f"the checkpoint holds an offset that is none of ours: {offset}")
+    raise ShardbusError(
+        f"the checkpoint has an offset that this source did not write: {offset}. Use another "
+        "checkpointLocation"
+    )
 
 
 def texts(offset: Mapping[str, object], name: str) -> dict[int, str]:
-    """The same of texts."""
+    """The same for texts."""
     found = offset.get(name, {})
     if not isinstance(found, dict):
-        raise ShardbusError(f"the checkpoint holds an offset that is none of ours: {offset}")
+        raise ShardbusError(
+            f"the checkpoint has an offset that this source did not write: {offset}. Use another "
+            "checkpointLocation"
+        )
     return {int(fragment): str(text) for fragment, text in found.items()}
 
 
@@ -66,28 +72,28 @@ def begin(start: Offset, end: Offset, name: str) -> dict[int, int]:
 
 
 def check_same(offset: Mapping[str, object], expected: Mapping[str, object], name: str) -> None:
-    """Refuse a checkpoint that is about something else than the query.
+    """Refuse a checkpoint that does not belong to the query.
 
-    DataLoss when its entity is not there any more.
+    DataLoss when its entity no longer exists.
     """
     entity = expected["entity"]
     if offset.get("v") != VERSION or offset.get("entity") != entity:
         raise ShardbusError(
-            f"the checkpoint is about {offset.get('entity')!r} (version {offset.get('v')}), the "
-            f"query about {entity!r}: use another checkpointLocation"
+            f"the checkpoint is for {offset.get('entity')!r} (version {offset.get('v')}), but "
+            f"the query reads {entity!r}: use another checkpointLocation"
         )
     if name not in offset:
         raise ShardbusError(
-            "the checkpoint is that of a query with another mode: use another checkpointLocation, "
-            "or the mode that it was begun with"
+            "the checkpoint is that of a query with another mode: use another "
+            "checkpointLocation, or the original mode"
         )
     if offset.get(READER) != expected.get(READER):
         raise ShardbusError(
-            f"the checkpoint was begun with readerName {offset.get(READER)!r}, the query has "
-            f"{expected.get(READER)!r}: use that name, or another checkpointLocation"
+            f"the checkpoint was created with readerName {offset.get(READER)!r}, but the "
+            f"query has {expected.get(READER)!r}: use that name, or another checkpointLocation"
         )
     if offset.get("inc") != expected["inc"]:
         raise DataLoss(
-            f"{entity} was deleted and made again since the checkpoint was written: its messages "
-            "are others. Use another checkpointLocation to begin anew"
+            f"{entity} was deleted and created again since the checkpoint was written, and "
+            "has other messages. Use another checkpointLocation to start again"
         )

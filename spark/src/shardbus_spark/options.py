@@ -20,7 +20,7 @@ BROWSE: Final = "browse"
 CONSUME: Final = "consume"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-# As Kafka has them, in JSON.
+# As in the Kafka source, in JSON.
 LATEST_NUMBER: Final = -1
 EARLIEST_NUMBER: Final = -2
 LEASE_MS_MIN: Final = 10_000
@@ -34,15 +34,16 @@ STATES: Final = ("active", "deferred", "scheduled", "delayed")
 KNOWN: Final[dict[str, str]] = {
     "endpoint": "Flight URL of the bus, grpc://host:5301 or grpc+tls://host:5301",
     "credentialFile": "file on the driver with a connection string, a token or a key",
-    "connectionString": "host, key name and key in one, as Service Bus SDKs take it",
-    "keyName": "access rule that signs",
+    "connectionString": "connection string as for Service Bus SDKs: host, key name and key in one",
+    "keyName": "access rule whose key signs",
     "accessKey": "key of that rule",
     "token": "a ready-made shared access signature, instead of a key",
-    "taskAccessMs": "how long tasks can use what the driver signed for them (86400000)",
+    "taskAccessMs": "how long tasks can use the token that the driver made for them (86400000)",
     "tlsCa": "file with the certificates to trust, on every node",
     "entity": "queue, topic/Subscriptions/name, or either with /$DeadLetterQueue",
     "path": "the same as entity: load('orders')",
-    "mode": "browse (nobody is disturbed) or consume (streams only: what is read is removed)",
+    "mode": "browse (receivers are not disturbed) or consume (streams only: messages that are read "
+    "are removed)",
     "states": "batch only: active, deferred, scheduled, delayed; separated by commas",
     "startingOffsets": "browse only: earliest, latest (streams), or JSON by fragment: a sequence "
     "number, -2 for earliest, -1 for latest",
@@ -50,23 +51,23 @@ KNOWN: Final[dict[str, str]] = {
     "-1 for latest",
     "startingTimestamp": "browse only: rows enqueued at this time or later",
     "endingTimestamp": "browse only: rows enqueued before this time",
-    "maxRowsPerTrigger": "most rows of a micro-batch",
-    "maxBytesPerTrigger": "most bytes of messages of a micro-batch",
-    "minRowsPerTrigger": "streams only: fewer rows wait for more, but not for ever",
-    "maxTriggerDelay": "streams only: how long they wait: 30s, 15m (as without it), 1h",
-    "inputPartitions": "Spark partitions to read with; else by cores and rows",
-    "readerName": "consume only: the name under which messages are set aside",
-    "leaseMs": "consume only: after so long unheard (600000), messages go back to receivers",
-    "finishOnly": "consume only: true runs what was begun, completes it and takes nothing new",
-    "failOnDataLoss": "true: a query fails when messages it expects are gone; false: it warns",
-    "includeJson": "true: one more column, properties_json",
-    "includeAmqp": "true: one more column, amqp, with which a message is written as it was read",
+    "maxRowsPerTrigger": "maximum rows of a micro-batch",
+    "maxBytesPerTrigger": "maximum bytes of messages of a micro-batch",
+    "minRowsPerTrigger": "streams only: fewer rows wait for more, up to maxTriggerDelay",
+    "maxTriggerDelay": "streams only: how long they wait: 30s, 15m (the default), 1h",
+    "inputPartitions": "Spark partitions to read with; by default by cores and rows",
+    "readerName": "consume only: the name under which messages are claimed",
+    "leaseMs": "consume only: after this time without activity (600000) messages are returned",
+    "finishOnly": "consume only: true completes what was begun and claims nothing new",
+    "failOnDataLoss": "true: a query fails when messages that it expects are gone; false: it warns",
+    "includeJson": "true: adds the column properties_json",
+    "includeAmqp": "true: adds the column amqp, with which a message is written unchanged",
 }
-# Names of before; Spark shows the value of `key` in plans and logs, and hides that of `accessKey`.
+# Former names; Spark shows the value of `key` in plans and logs, and hides that of `accessKey`.
 RENAMED: Final = {"key": "accessKey"}
 ENTITY_MISSING: Final = (
-    "entity is missing: option('entity', 'orders'), or {}('orders'). Of a table with a list of "
-    "columns Spark tells no options: make it without one"
+    "entity is missing: option('entity', 'orders'), or {}('orders'). For a table with a list "
+    "of columns Spark passes no options: create it without the list"
 )
 DELAY_DEFAULT_S: Final = 900.0
 OF_BROWSING: Final = (
@@ -77,7 +78,7 @@ OF_BROWSING: Final = (
     "endingTimestamp",
 )
 SECRETS: Final = ("accessKey", "connectionString", "token")
-# Those that say where the bus is and what opens it: of sources and of sinks.
+# The options for address and credential, of sources and of sinks.
 OF_ADDRESSES: Final = (
     "endpoint",
     "credentialFile",
@@ -88,7 +89,7 @@ OF_ADDRESSES: Final = (
     "taskAccessMs",
     "tlsCa",
 )
-# What Spark itself may put among the options of a source.
+# Options that Spark itself may add to a source.
 _OF_SPARK: Final = frozenset(
     (
         *("checkpointlocation", "paths", "header", "inferschema", "queryname"),
@@ -126,12 +127,12 @@ class SourceOptions:
     includes_amqp: bool
 
     def task_address(self) -> Address:
-        """What a task that is planned now gets."""
+        """The address for a task that is planned now."""
         return self.address.for_tasks(self.entity, self.task_access_s)
 
 
 def read_options(given: Mapping[str, str]) -> SourceOptions:
-    """The options that were given, names in any case; OptionError, which names the bad one."""
+    """The given options, names in any case; OptionError with the name of an invalid one."""
     values = Values(given, KNOWN)
     mode = values.choice("mode", (BROWSE, CONSUME), BROWSE)
     options = SourceOptions(
@@ -170,25 +171,25 @@ def _check(options: SourceOptions, values: Values) -> None:
     if options.mode == CONSUME:
         for name in OF_BROWSING:
             if values.text(name):
-                raise OptionError(f"{name} has no meaning with mode=consume: leave it out")
+                raise OptionError(f"{name} cannot be used with mode=consume: leave it out")
         if not LEASE_MS_MIN <= options.lease_ms <= LEASE_MS_MAX:
             raise OptionError(
                 f"leaseMs is {options.lease_ms}; it must be from {LEASE_MS_MIN} to {LEASE_MS_MAX}"
             )
         if not options.reader:
             raise OptionError(
-                "readerName is missing: mode=consume sets messages aside under a name, which must "
-                "stay the same over restarts and belong to one query"
+                "readerName is missing: mode=consume claims messages under a name, which "
+                "must stay the same over restarts and belong to one query"
             )
     elif options.reader:
-        raise OptionError("readerName has no meaning with mode=browse: leave it out")
+        raise OptionError("readerName cannot be used with mode=browse: leave it out")
     elif options.is_finishing:
-        raise OptionError("finishOnly has no meaning with mode=browse: leave it out")
+        raise OptionError("finishOnly cannot be used with mode=browse: leave it out")
     options.address.location()
 
 
 class Values:
-    """Options as texts; OptionError for a name that is not among those of a table."""
+    """Options as texts; OptionError for a name that is not in the table."""
 
     def __init__(self, given: Mapping[str, str], table: Mapping[str, str]) -> None:
         self._values = {
@@ -203,7 +204,7 @@ class Values:
         known = {name.lower() for name in table} | _OF_SPARK
         for name in self._values:
             if name not in known:
-                raise OptionError(f"{name} is no option; options are {', '.join(table)}")
+                raise OptionError(f"{name} is not an option; options are {', '.join(table)}")
 
     def text(self, name: str) -> str:
         return self._values.get(name.lower(), "").strip()
@@ -278,14 +279,14 @@ class Values:
 
 
 def is_number(text: str) -> bool:
-    """Whether it is a whole number, with no more digits than one of 64 bits has."""
+    """Whether it is a whole number with at most as many digits as one of 64 bits."""
     return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 def options_of_table(given: Mapping[str, str]) -> dict[str, str]:
-    """Those that a table is made with, which Spark gives as `option.name`; none for a read.
+    """The options of a table, which Spark passes as `option.name`; none for a read.
 
-    OptionError for one that holds a secret: whoever sees the table would see it.
+    OptionError for one that contains a secret: everybody who sees the table would see it.
     """
     found = {
         name.lower().removeprefix(_OF_TABLES): str(value)
@@ -295,12 +296,14 @@ def options_of_table(given: Mapping[str, str]) -> dict[str, str]:
     for name in (*SECRETS, *RENAMED):
         if name.lower() in found:
             raise OptionError(
-                f"{name} has no place in a table, whose options everybody sees who may see the "
-                "table: use credentialFile, or variables of the driver such as SHARDBUS_KEY"
+                f"{name} is not allowed in a table, whose options are visible to everybody "
+                "who may see the table: use credentialFile, or environment variables of the "
+                "driver such as SHARDBUS_KEY"
             )
     if found and "entity" not in found:
         raise OptionError(
-            "a table needs OPTIONS (entity 'orders'): of a path or LOCATION Spark makes a directory"
+            "a table needs OPTIONS (entity 'orders'): for a path or LOCATION Spark would "
+            "create a directory"
         )
     return found
 
@@ -308,4 +311,4 @@ def options_of_table(given: Mapping[str, str]) -> dict[str, str]:
 @cache
 def _tell_renamed(old: str, new: str) -> None:
     """Once in a process."""
-    log.warning("option %s is called %s now, a name whose value Spark hides", old, new)
+    log.warning("option %s is now called %s, whose value Spark hides", old, new)

@@ -1,8 +1,8 @@
-"""Who drives a reader: a word that the bus knows its driver by.
+"""The owner of a reader: a word by which the bus knows its driver.
 
-The bus shuts another driver out for 15 seconds after the last was heard of, since the two might
-both run. On one machine that is known better: the word is kept in a file which its driver locks,
-and whoever gets the lock goes on under the same word, at once, because the other has ended.
+The bus keeps another driver out for 15 seconds after the last one was active, since both might run.
+On one machine more is known: the word is kept in a file that its driver locks. A process that gets
+the lock continues under the same word, at once, because the other has ended.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class Ownership:
 
 
 def take_ownership(endpoint: str, entity: str, reader: str, *, wait_s: float) -> Ownership:
-    """The ownership of a reader; ReaderInUse when another process of this machine keeps it."""
+    """The ownership of a reader; ReaderInUse when another process of this machine has it."""
     if sys.platform == "win32":
-        # Files are locked otherwise there: the bus alone decides.
+        # Files are locked differently there: only the bus decides.
         return Ownership(uuid.uuid4().hex)
     name = hashlib.sha256("\n".join((endpoint, entity.lower(), reader)).encode()).hexdigest()
     try:
         descriptor = _open(_directory() / name[:_WORD_BYTES])
     except OSError:
-        # Without a place to write, a restart waits until the bus has forgotten the last driver.
+        # Without a writable directory, a restart waits until the bus has forgotten the last driver.
         return Ownership(uuid.uuid4().hex)
     if not _lock(descriptor, wait_s):
         os.close(descriptor)
@@ -64,7 +64,7 @@ def _directory() -> Path:
     directory = Path(tempfile.gettempdir()) / f"shardbus-readers-{os.getuid()}"
     directory.mkdir(mode=0o700, exist_ok=True)
     if directory.stat().st_uid != os.getuid():
-        raise PermissionError(f"{directory} is somebody else's")
+        raise PermissionError(f"{directory} belongs to another user")
     return directory
 
 

@@ -1,4 +1,4 @@
-"""Several streams at once into one, with a bound on what waits to be taken."""
+"""Merges several streams into one, with a bound on what waits to be taken."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ Fetch = Callable[[bytes], Iterator[pa.RecordBatch]]
 
 
 def in_parallel(fetch: Fetch, tickets: Sequence[bytes], streams: int) -> Iterator[pa.RecordBatch]:
-    """The batches of all tickets, those of one ticket in their order, as they come.
+    """The batches of all tickets as they come, those of one ticket in order.
 
-    Each stream holds one batch, and as many as there are streams wait to be taken: who takes slowly
-    slows the streams down. The first failure of any of them is raised, and ends the others.
+    Each stream holds one batch, and as many batches as there are streams wait to be taken: a slow
+    consumer slows the streams down. The first failure of any of them is raised, and ends the
+    others.
     """
     waiting: queue.Queue[pa.RecordBatch | Exception | None] = queue.Queue(streams)
     left = iter(tickets)
@@ -48,7 +49,7 @@ def in_parallel(fetch: Fetch, tickets: Sequence[bytes], streams: int) -> Iterato
         yield from _taken(waiting, len(workers))
     finally:
         ended.set()
-        # Each stream puts one thing more at most: now there is room for all of them.
+        # Each stream puts at most one more item: now there is room for all of them.
         _empty(waiting)
 
 

@@ -1,6 +1,6 @@
-"""Which pieces of fragments are read by which Spark partition (P1).
+"""Which Spark partition reads which pieces of fragments (P1).
 
-A task costs about 20 ms and 16 of them on two cores cost eight times the latency of two, so
+A task costs about 20 ms, and 16 tasks on two cores have eight times the latency of two, so
 fragments are packed into few partitions, about as many as there are cores.
 """
 
@@ -15,17 +15,17 @@ from pyspark.sql.datasource import InputPartition
 
 from shardbus_spark.address import Address
 
-# Many tasks at once are worth it where there is much to read; the lane has 64 places for streams.
+# Many tasks are worthwhile for large reads; the lane has 64 places for streams.
 PARTITION_ROWS: Final = 500_000
 PARTITIONS_MAX: Final = 48
 CORES_MAX: Final = 16
-# A piece below this is not worth a partition of its own.
+# A smaller piece is not worth a partition of its own.
 PIECE_ROWS_MIN: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Something of one fragment that is read in one go: a ticket, and about how many rows."""
+    """A part of one fragment that is read at once: a ticket, and about how many rows."""
 
     ticket: str
     rows: int
@@ -46,21 +46,21 @@ class Share(InputPartition):
 
 
 def partitions_for(rows: int, asked: int) -> int:
-    """How many partitions read so many rows: as asked for, else as many as the driver may use
-    cores, or one for each half million of rows if that is more.
+    """How many partitions read that many rows: the requested number, else one for each core of the
+    driver, or for each half million of rows if that is more.
     """
     return asked or max(min(_cores(), CORES_MAX), min(rows // PARTITION_ROWS, PARTITIONS_MAX))
 
 
 def _cores() -> int:
-    # Containers often have fewer than the machine.
+    # Containers often have fewer cores than the machine.
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def shares(pieces: Sequence[Piece], partitions: int, address: Address) -> list[Share]:
-    """Pieces spread over at most so many partitions, the largest first to the emptiest.
+    """Pieces distributed over at most `partitions` partitions, the largest first to the emptiest.
 
     The same pieces always give the same shares. `address` is one for tasks, without a key.
     """

@@ -1,4 +1,4 @@
-"""What an executor does: it fetches what tickets name and hands Arrow batches to Spark."""
+"""The work of an executor: it fetches tickets and passes Arrow batches to Spark."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from shardbus_spark.moments import ENQUEUED, Span
 
 NUMBER: Final = "sequence_number"
 ALWAYS: Final = Span()
-# A stream that broke is taken up again; so long without a new row, the task is given up.
+# A broken stream is resumed; after this time without a new row the task fails.
 PATIENCE_S: Final = 120.0
 _PAUSES_S: Final = (0.05, 0.2, 0.5, 1.0)
 
-# A process of Spark's meets one bus, or a few.
+# A worker process uses one bus, or a few.
 CONNECTIONS_MAX: Final = 16
 
 _connections: dict[tuple[str, str], Connection] = {}
 
 
 def client_for(address: Address) -> Client:
-    """A client on the connection of this process: Spark uses its Python workers again and again,
-    with another token for each batch.
+    """A client on the connection of this process: Spark reuses its Python workers, with another
+    token for each batch.
     """
     place = (address.location(), address.ca_file)
     connection = _connections.get(place)
     if connection is None:
         if len(_connections) >= CONNECTIONS_MAX:
-            # Who uses it goes on; it ends with its last user.
+            # Present users keep it; it is closed with the last one.
             del _connections[next(iter(_connections))]
         connection = _connections[place] = Connection(*place)
     return Client(address, connection=connection)
@@ -48,8 +48,8 @@ def read_tickets(
     span: Span = ALWAYS,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these tickets that were enqueued in the span, each of them once also when the
-    bus restarts in between.
+    """The rows of these tickets that were enqueued in the span, each of them once even if the bus
+    restarts in between.
     """
     client = client_for(address)
     needed = [NUMBER, ENQUEUED] if span else [NUMBER]
@@ -64,19 +64,19 @@ def read_tickets(
 
 @final
 class Patience:
-    """How long to go on without a new row."""
+    """How long to continue without a new row."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self.forget()
 
     def forget(self) -> None:
-        """Something came."""
+        """A row came: the time starts again."""
         self._failures = 0
         self._deadline_s = 0.0
 
     def bear(self, error: Unavailable) -> None:
-        """Wait a little, or raise what has gone on for too long."""
+        """Wait a little, or raise a failure that has lasted too long."""
         pause_s = _PAUSES_S[min(self._failures, len(_PAUSES_S) - 1)]
         self._failures += 1
         now_s = time.monotonic()
@@ -90,7 +90,7 @@ class Patience:
 def _browsed(
     client: Client, wish: dict[str, object], patience: Patience
 ) -> Iterator[pa.RecordBatch]:
-    """Goes on behind the last number that it has given out."""
+    """Continues after the last number that it has returned."""
     while True:
         try:
             for batch in client.fetch(json.dumps(wish).encode(), retry_s=0.0):
@@ -105,7 +105,7 @@ def _browsed(
 def _claimed(
     client: Client, wish: dict[str, object], patience: Patience
 ) -> Iterator[pa.RecordBatch]:
-    """A claim is always read alike: what was given out before is passed over."""
+    """A claim always gives the same rows: those that were returned before are skipped."""
     ticket = json.dumps(wish).encode()
     given = last = 0
     while True:
@@ -135,9 +135,9 @@ def _number_at(batch: pa.RecordBatch, row: int) -> int:
 
 
 def _check_alike(found: int, expected: int) -> None:
-    # Damage that was found in between takes rows out; only from its start is a claim alike again.
+    # Messages found damaged in between are left out; only from its start is a claim the same again.
     if found != expected:
         raise ShardbusError(
-            "a claim changed while it was read, so its rows cannot be told apart: the task must "
-            "be run again (local[2,4] makes Spark try four times)"
+            "a claim changed while it was read, so its rows cannot be told apart: the task "
+            "must be run again (local[2,4] makes Spark try four times)"
         )

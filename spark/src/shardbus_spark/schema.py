@@ -1,4 +1,4 @@
-"""The columns of messages as Spark sees them, and those that a query asked for."""
+"""The columns of messages in Spark, and those that a query selects."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ COLUMNS: Final[dict[str, DataType]] = {
 JSON_COLUMN: Final = "properties_json"
 _ORIGIN: Final = "shardbus"
 AMQP_COLUMN: Final = "amqp"
-"""The message itself, but for a body that is one data section: column body has that."""
+"""The message itself, without a body that is one data section, which column body has."""
 EXTRA_COLUMNS: Final[dict[str, DataType]] = {JSON_COLUMN: StringType(), AMQP_COLUMN: BinaryType()}
-"""Those that are there only when they are asked for."""
+"""Columns that exist only on request."""
 
 
 def message_schema(*, includes_json: bool = False, includes_amqp: bool = False) -> StructType:
-    """All columns, and those that were asked for beside them."""
+    """All columns, and the requested additional ones."""
     fields = [StructField(name, kind, True) for name, kind in COLUMNS.items()]
     for name, is_asked in ((JSON_COLUMN, includes_json), (AMQP_COLUMN, includes_amqp)):
         if is_asked:
@@ -64,10 +64,10 @@ def message_schema(*, includes_json: bool = False, includes_amqp: bool = False) 
 
 
 def with_origin(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """The schema of a table that was made with these options.
+    """The schema of a table with these options.
 
-    Spark forgets the options of a table that a Python source provides, and keeps its schema: so the
-    first column says where the rows come from.
+    Spark forgets the options of a table of a Python source, but keeps its schema: so the metadata
+    of the first column has the options.
     """
     first, *rest = schema.fields
     origin = StructField(first.name, first.dataType, True, {_ORIGIN: dict(options)})
@@ -75,7 +75,7 @@ def with_origin(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def origin_of(schema: StructType) -> dict[str, str]:
-    """The options of the table whose schema it is; empty for any other."""
+    """The options of the table with this schema; empty for any other schema."""
     for column in schema.fields:
         found: object = (column.metadata or {}).get(_ORIGIN)
         if isinstance(found, dict):
@@ -84,12 +84,12 @@ def origin_of(schema: StructType) -> dict[str, str]:
 
 
 def asked_columns(schema: StructType) -> list[str]:
-    """The names in a schema that a query gave; OptionError when a column is not ours."""
+    """The names in a given schema; OptionError for an unknown column."""
     known: dict[str, DataType] = {**COLUMNS, **EXTRA_COLUMNS}
     for column in schema.fields:
         if column.name not in known:
             raise OptionError(
-                f"the schema has a column {column.name}; there are {', '.join(known)}"
+                f"the schema has a column {column.name}; the columns are {', '.join(known)}"
             )
         if column.dataType != known[column.name]:
             raise OptionError(
@@ -97,7 +97,7 @@ def asked_columns(schema: StructType) -> list[str]:
                 f"{known[column.name].simpleString()}"
             )
         if not column.nullable:
-            raise OptionError(f"the schema has {column.name} as NOT NULL; leave that out")
+            raise OptionError(f"the schema has {column.name} as NOT NULL; leave out NOT NULL")
     return [column.name for column in schema.fields]
 
 
@@ -117,21 +117,22 @@ WRITTEN: Final[dict[str, tuple[str, ...]]] = {
     "properties": ("map<string,string>",),
     AMQP_COLUMN: ("binary",),
 }
-"""What a row to be written may have, and as what."""
+"""The columns of a row to be written, and their types."""
 
 
 def check_written(schema: StructType) -> None:
     """OptionError when rows of a schema cannot be messages.
 
-    What only the bus says of a message (its number, when it was enqueued) is passed over, so that
-    what was read can be written again as it is.
+    Columns that only the bus sets (sequence number, enqueue time) are ignored, so that rows that
+    were read can be written again.
     """
     for column in schema.fields:
         kinds = WRITTEN.get(column.name)
         if kinds is None and column.name not in COLUMNS and column.name not in EXTRA_COLUMNS:
             raise OptionError(
-                f"there is no column {column.name} in a message; there are {', '.join(WRITTEN)}. "
-                "Select or rename before you write, or put it into properties"
+                f"there is no column {column.name} in a message; the columns are "
+                f"{', '.join(WRITTEN)}. Select or rename before you write, or put it into "
+                "properties"
             )
         shown = column.dataType.simpleString()
         if kinds is not None and shown not in kinds:

@@ -1,4 +1,4 @@
-"""Which spellings of a session id are one session, as the bus decides it."""
+"""Which spellings of a session id are one session, as in the bus."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-# As in the bus, which explains it. first=key, or first-last=key of the first, or first-last/2=key
-# of the first for every second one. What Spark has, upper() and lower(), goes by other tables, and
-# makes several characters of one.
+# The table of the bus, which explains it. first=key, or first-last=key of the first, or
+# first-last/2=key of the first for every second one. Spark's upper() and lower() use other tables,
+# and turn some characters into several.
 FOLDS: Final = """
 41-5a=61 b5=3bc c0-d6=e0 d8-de=f8 100-12e/2=101 132-136/2=133 139-147/2=13a 14a-176/2=14b 178=ff
 179-17d/2=17a 181=253 182-184/2=183 186=254 187=188 189-18a=256 18b=18c 18e=1dd 18f=259 190=25b
@@ -40,17 +40,17 @@ a7c7-a7c9/2=a7c8 a7d0=a7d1 a7d6-a7d8/2=a7d7 a7f5=a7f6 ff21-ff3a=ff41 10400-10427
 
 
 def session_key(session_id: Column | str) -> Column:
-    """What all spellings of a session id have in common: the bus tells sessions apart by it.
+    """The key that all spellings of a session id share, by which the bus distinguishes sessions.
 
     `session_id` is a column of text, or its name; null gives null. Group, join and order by this
-    rather than by the id: upper and lower case make no other session.
+    instead of the id: case does not distinguish sessions.
     """
     column = F.col(session_id) if isinstance(session_id, str) else session_id
     return F.translate(column, *_texts(FOLDS))
 
 
 def _texts(folds: str) -> tuple[str, str]:
-    """The characters that have another key, and at the same places those keys."""
+    """The characters with another key, and their keys at the same positions."""
     points: list[int] = []
     keys: list[int] = []
     for fold in folds.split():

@@ -27,7 +27,7 @@ from shardbus_spark.staging import new_job
 from shardbus_spark.versions import STREAMS_READ, STREAMS_WRITTEN, check_pyspark
 
 if TYPE_CHECKING:
-    # Not in every PySpark that can read and write batches.
+    # Missing in some versions of PySpark that can read and write batches.
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 
@@ -35,12 +35,12 @@ class ShardbusSource(DataSource):
     """Entities of a Shardbus namespace as tables and streams."""
 
     # Spark pickles a source twice: for another process of the driver, which needs all options to
-    # make a reader, and after that for tasks, which need none.
+    # make a reader, and then for tasks, which need none.
     _is_planned = False
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        # Made once for each query and pickled with the source: what its writers have in common.
+        # Made once for each query and pickled with the source: what its writers share.
         self._use = new_job()
 
     def __getstate__(self) -> dict[str, object]:
@@ -82,7 +82,9 @@ class ShardbusSource(DataSource):
         from shardbus_spark.batch_sink import BatchWriter
 
         if overwrite:
-            raise OptionError("mode('overwrite') would delete what others sent: use mode('append')")
+            raise OptionError(
+                "mode('overwrite') would delete messages of other senders: use mode('append')"
+            )
         return BatchWriter(self._sink(schema).for_tasks())
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
@@ -92,7 +94,7 @@ class ShardbusSource(DataSource):
         from shardbus_spark.stream_sink import StreamWriter
 
         if overwrite:
-            raise OptionError("outputMode('complete') has no meaning here: use 'append'")
+            raise OptionError("outputMode('complete') is not supported: use 'append'")
         return StreamWriter(self._sink(schema).for_tasks(), self._use)
 
     def _sink(self, schema: StructType) -> SinkOptions:

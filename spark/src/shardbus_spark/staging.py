@@ -1,8 +1,9 @@
-"""What writers do on the bus: tasks stage their rows, and a commit publishes the chosen stages.
+"""How writers use the bus: tasks stage their rows, and a commit publishes the chosen stages.
 
-All stages of a *job*, the attempts of its tasks, have names that begin with the job's. So each task
-that runs keeps those of the others alive, however long the job takes, and when it is over one word
-forgets all that was staged and not chosen: by attempts that failed, were denied or were killed.
+The names of all stages of a *job*, the attempts of its tasks, begin with the job's. So each running
+task keeps those of the others alive, however long the job takes, and at the end one request
+discards everything that was staged and not chosen: by attempts that failed, were denied or were
+killed.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from shardbus_spark.reading import client_for
 from shardbus_spark.sink_options import SinkOptions
 
 BEAT_S: Final = 300.0
-"""How often a task says that its job lives; stages end an hour after they were last heard of."""
+"""How often a task renews the stages of its job; stages end an hour after the last renewal."""
 TIDY_S: Final = 10.0
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What one task attempt left on the bus; `stage` is empty when it had no rows."""
+    """What one task attempt staged; `stage` is empty when it had no rows."""
 
     producer: str
     job: str
@@ -56,8 +57,8 @@ def stage(
         with beating(prolong, BEAT_S):
             put = client.stage(options.entity, name, batches, wait_s=options.wait_s)
     except BaseException:
-        # Whoever's fault it is: what is left of an attempt counts in its entity for an hour, and
-        # in a full one it would keep the next attempt out.
+        # In every case: what is left of an attempt counts in its entity for an hour, and in a full
+        # one it would prevent the next attempt.
         _forget(options, name)
         raise
     return Staged(producer, job, name if put.rows else "", put.rows, put.digest)
@@ -65,7 +66,7 @@ def stage(
 
 @contextmanager
 def beating(beat: Callable[[], None], each_s: float) -> Iterator[None]:
-    """Do something again and again, in a thread, while this lasts; what fails is not missed."""
+    """Call `beat` again and again, in a thread, while this lasts; failures are ignored."""
     ending = threading.Event()
 
     def run() -> None:
@@ -89,11 +90,11 @@ def publish(
     *,
     is_once: bool = False,
 ) -> None:
-    """All rows of these stages become visible; nothing happens if the batch was published.
+    """Make all rows of these stages visible; does nothing if the batch was published.
 
-    It is asked for until it is known. BatchDiffers when it was published with other rows, unless
-    the options say to skip that. A producer that publishes `is_once` leaves nothing of itself on
-    the bus.
+    It is repeated until the result is known. BatchDiffers when it was published with other rows,
+    unless the options say to skip that. A producer that publishes `is_once` leaves nothing of
+    itself on the bus.
     """
     client = client_for(options.address)
     stages = [{"stage": one.stage, "count": one.rows} for one in staged if one.stage]
@@ -108,33 +109,35 @@ def publish(
             raise
     except Unavailable as error:
         raise Unavailable(
-            f"whether batch {batch} of {producer} is published is not known: the bus was asked for "
-            f"{ASK_S:.0f} s. {error}"
+            f"it is unknown whether batch {batch} of {producer} is published: the bus was "
+            f"asked for {ASK_S:.0f} s. {error}"
         ) from error
     else:
         if not isinstance(answer.get("is_new"), bool):
             raise ShardbusError(f"the bus did not say whether it published batch {batch}: {answer}")
     if is_once:
-        # What cannot be told now the bus forgets by itself.
+        # If this fails the bus forgets the producer by itself.
         with suppress(ShardbusError):
             client.act("forget", options.entity, {"producer": producer}, retry_s=0.0)
 
 
 def fingerprint(staged: list[Staged]) -> str:
-    """What the rows of a batch are known by, whatever tasks staged them: how many, and a sum."""
+    """The fingerprint of the rows of a batch, whatever tasks staged them: their number, and a
+    sum.
+    """
     rows = sum(one.rows for one in staged)
     return f"{rows}:{sum(one.digest for one in staged) % (1 << 128):032x}"
 
 
 def end_job(options: SinkOptions, job: str) -> None:
-    """Forget all that the tasks of a job have staged and nobody has published. What cannot be
-    forgotten now, and what a task that still runs stages after this, ends by itself.
+    """Discard everything that the tasks of a job have staged and nobody has published. What cannot
+    be discarded now, and what a running task stages after this, ends by itself.
     """
     _forget(options, f"{job}/")
 
 
 def staged_by(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """What tasks said, those that ended."""
+    """The results of the tasks that ended."""
     return [message for message in messages if isinstance(message, Staged)]
 
 

@@ -1,4 +1,6 @@
-"""`df.writeStream`: a micro-batch is published once, whole, however often Spark runs it (P3)."""
+"""`df.writeStream`: a micro-batch is published once, as a whole, however often Spark runs it
+(P3).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """A micro-batch is published once for its query, however often it is run."""
 
     def __init__(self, options: SinkOptions, use: str) -> None:
-        """`use` is the same for all writers of one start of a query, and no other's.
+        """`use` is the same for all writers of one start of a query, and unique to it.
 
         Spark makes a writer for the tasks and one to commit or abort each batch.
         """
@@ -32,8 +34,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         if not query:
             raise ShardbusError(
-                "Spark does not say which query this is, so its rows could not be told from those "
-                "of another: write with foreachBatch and a transactionId instead"
+                "Spark does not report which query this is, so its rows could not be told "
+                "from those of another: write with foreachBatch and a transactionId instead"
             )
         name = self._options.producer or "stream"
         assert context is not None, "who told the query is there"
@@ -48,9 +50,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
             end_job(self._options, staged[0].job)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        # Of tasks that have all failed nothing is heard, and they have staged as well.
+        # Tasks that have all failed report nothing, but may have staged rows.
         end_job(self._options, self._job_of(batchId))
 
     def _job_of(self, batch: object) -> str:
-        """The job of a batch's tasks, which runs once: a query ends with a batch that failed."""
+        """The job of a batch's tasks, which runs once: a query ends with a failed batch."""
         return hashlib.blake2b(f"{self._use}/{batch}".encode(), digest_size=8).hexdigest()

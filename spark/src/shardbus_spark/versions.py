@@ -1,4 +1,4 @@
-"""What a PySpark is too old for: streams need classes that came after 4.0."""
+"""Checks the version of PySpark: streams need classes that came after 4.0."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_pyspark(what: str, least: tuple[int, int], instead: str) -> None:
     """ShardbusError when this PySpark is older."""
     if _numbers(pyspark.__version__) < least:
         raise ShardbusError(
-            f"{what} needs PySpark {least[0]}.{least[1]} or later, and this is "
+            f"{what} needs PySpark {least[0]}.{least[1]} or later, but this is "
             f"{pyspark.__version__}: {instead}"
         )
 

@@ -13,7 +13,7 @@ from shardbus.codec.errors import INVALID_FIELD, NOT_ALLOWED, WireError
 
 @final
 class Assembly:
-    """The one delivery of a link whose last frame has not come yet; `size` is what it holds."""
+    """The delivery of a link whose last frame has not come yet; `size` is how many bytes it has."""
 
     def __init__(self) -> None:
         self._first: Transfer | None = None
@@ -29,7 +29,7 @@ class Assembly:
         return -1 if self._first is None else self._first.delivery_id
 
     def add(self, transfer: Transfer, payload: bytes) -> IncomingDelivery | None:
-        """Take one frame; the delivery when it is whole. Raises WireError."""
+        """Add one frame; returns the delivery when it is complete. Raises WireError."""
         if transfer.aborted:
             self.clear()
             return None
@@ -57,13 +57,13 @@ class Assembly:
 
 def _check_first(transfer: Transfer) -> None:
     if transfer.delivery_id < 0 or transfer.tag is None:
-        raise WireError(INVALID_FIELD, "a delivery without an id or tag")
+        raise WireError(INVALID_FIELD, "a delivery has no id or tag")
 
 
 def _merge(first: Transfer, transfer: Transfer) -> None:
-    """What a later frame may still say: that it is settled, and its state (part 2, 2.7.5)."""
+    """Take over what a later frame may change: settled, and the state (part 2, 2.7.5)."""
     if transfer.delivery_id >= 0 and transfer.delivery_id != first.delivery_id:
-        raise WireError(NOT_ALLOWED, "a new delivery inside an unfinished one")
+        raise WireError(NOT_ALLOWED, "a new delivery starts inside an unfinished one")
     first.settled = first.settled or transfer.settled
     if transfer.state is not None:
         first.state = transfer.state

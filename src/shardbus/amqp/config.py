@@ -1,4 +1,4 @@
-"""What an owner may choose about a connection; the defaults are what the service advertises."""
+"""What an owner may configure about a connection; the defaults are what the service advertises."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from shardbus.codec.types import Value
 
 @dataclass(frozen=True)
 class ConnectionConfig:
-    """Everything that is agreed in `open` and `begin`, and the bounds on what a peer may cost.
+    """What is negotiated in `open` and `begin`, and the bounds on what a peer may cost.
 
-    `max_frame_size` is what we announce, and what we send obeys the peer's too; frames of up to
-    `accepted_frame_size` are taken all the same from peers that do not split dispositions.
-    `idle_timeout_ms` is what we advertise: a peer silent for twice as long is dropped; 0 is never.
-    `unsettled_max` bounds the unsettled deliveries of one session in each direction.
-    `buffered_bytes_max` bounds each of: input that waits, unfinished deliveries, and transfers
-    that wait for the peer's session window.
+    `max_frame_size` is what we announce; frames that we send obey the peer's limit too. Frames of
+    up to `accepted_frame_size` are accepted all the same, from peers that do not split
+    dispositions. `idle_timeout_ms` is what we advertise: a peer that is silent for twice as long is
+    dropped; 0 means never. `unsettled_max` bounds the unsettled deliveries of one session in each
+    direction. `buffered_bytes_max` bounds each of: input that waits, unfinished deliveries, and
+    transfers that wait for the peer's session window.
     """
 
     container_id: str = "shardbus"
@@ -32,8 +32,8 @@ class ConnectionConfig:
     max_message_size: int = 1_048_576
     # Server: the mechanisms offered, in order; empty means that SASL is not spoken.
     sasl_mechanisms: tuple[str, ...] = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
-    # Server: whether a client must not skip the SASL layer. The JavaScript SDK does when it has a
-    # token and no key, and shows the token to `$cbs` as after ANONYMOUS.
+    # Server: whether a client must use SASL. The JavaScript SDK skips SASL when it has a token and
+    # no key, and puts the token to `$cbs` as after ANONYMOUS.
     sasl_required: bool = False
     # Client: the mechanism to choose and its initial response; "" means no SASL layer.
     sasl_mechanism: str = "ANONYMOUS"

@@ -61,10 +61,10 @@ _SASL_STATES: Final = frozenset(
 class Connection:
     """One AMQP connection without its transport.
 
-    Feed what arrives to `receive`, act on the events, write what `take_output` gives, and call
-    `tick` when it asks to be called. Nothing a peer sends makes it raise: a peer's mistake ends in
-    a close frame with the right error, a ConnectionClosed event and `is_closed`. `remote_*` are
-    from the peer's open. `context` is the owner's.
+    Feed the received bytes to `receive`, act on the events, write what `take_output` returns, and
+    call `tick` when it asks to be called. No input from a peer makes it raise: a peer's mistake
+    leads to a close frame with the right error, a ConnectionClosed event and `is_closed`.
+    `remote_*` are from the peer's open. `context` belongs to the owner.
     """
 
     def __init__(self, config: ConnectionConfig, is_server: bool, now_ms: int) -> None:
@@ -74,14 +74,14 @@ class Connection:
         self.remote_container_id: str = ""
         self.remote_hostname: str = ""
         self.remote_properties: dict[str, Value] = {}
-        # How long the frames we send may be: what both ends can take.
+        # The maximum size of frames that we send: what both ends accept.
         self.frame_size_max: i64 = FRAME_SIZE_MIN
-        # The sessions': bytes in deliveries that are unfinished or wait for `Link.accept`.
+        # Set by the sessions: bytes in deliveries that are unfinished or wait for `Link.accept`.
         self.buffered_bytes: i64 = 0
-        # The sessions': bytes in frames that wait for the peer's windows.
+        # Set by the sessions: bytes in frames that wait for the peer's windows.
         self.waiting_bytes: i64 = 0
         self.links_count: int = 0
-        # How many the peer may have: an owner allows fewer to a peer that it does not know yet.
+        # The maximum number of links; an owner allows fewer to a peer that is not authorised yet.
         self.links_max: int = config.links_max
         self.sessions_max: int = config.channel_max + 1
         self.log: EventLog = EventLog()
@@ -106,12 +106,12 @@ class Connection:
 
     @property
     def unfinished_bytes(self) -> int:
-        """What is held of frames and deliveries that are not whole, or not accepted yet."""
+        """The bytes of frames and deliveries that are incomplete or not accepted yet."""
         return self.buffered_bytes + self._unread.size
 
     @property
     def is_closed(self) -> bool:
-        """Nothing more will be understood or sent; write the output that is left."""
+        """Nothing more is read or sent; write the remaining output."""
         return self._state == states.CLOSED
 
     @property
@@ -121,12 +121,12 @@ class Connection:
 
     @property
     def remote_idle_ms(self) -> int:
-        """How long the peer says that it bears silence; 0 is for ever."""
+        """The peer's idle time-out; 0 means none."""
         return self._remote_idle_ms
 
     @property
     def sessions(self) -> list[AmqpSession]:
-        """The sessions that are begun or about to be."""
+        """The sessions that are begun or being begun."""
         return list(self._by_channel.values())
 
     @property
@@ -135,7 +135,7 @@ class Connection:
         return self._output_size
 
     def receive(self, data: bytes, now_ms: int) -> list[Event]:
-        """Take what the transport read, in pieces of any size, and say what it meant."""
+        """Process what the transport read, in pieces of any size; returns the events."""
         self._now_ms = now_ms
         if data:
             self._received_ms = now_ms
@@ -144,7 +144,7 @@ class Connection:
         return self.log.take()
 
     def take_output(self) -> bytes:
-        """Everything to be written now, in order; b"" when there is nothing."""
+        """All output to be written now, in order; b"" when there is none."""
         if not self._output:
             return b""
         output = b"".join(self._output)
@@ -165,7 +165,7 @@ class Connection:
         if self.config.idle_timeout_ms > 0:
             wake_ms = self._received_ms + 2 * self.config.idle_timeout_ms
             if now_ms >= wake_ms:
-                text = f"nothing was received for {2 * self.config.idle_timeout_ms} milliseconds"
+                text = f"the peer was silent for {2 * self.config.idle_timeout_ms} milliseconds"
                 self._fail(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, text))
                 return -1
         if self._remote_idle_ms > 0:
@@ -196,7 +196,7 @@ class Connection:
     def close(self, error: AmqpError | None = None) -> None:
         """Send close; ConnectionClosed follows the peer's answer. Does nothing when closed.
 
-        Before opens were exchanged nothing can be awaited and the connection is closed at once.
+        Before opens were exchanged the peer cannot answer, and the connection is closed at once.
         """
         if self._state == states.OPENED:
             self._state = advance(self._table, self._state, states.SEND_CLOSE)
@@ -205,9 +205,9 @@ class Connection:
             self._fail(error)
 
     def transport_lost(self) -> list[Event]:
-        """The transport is gone: end everything that is left; [] when that was reported before.
+        """The transport is gone: end all sessions and links; [] when that was reported before.
 
-        After a `tick` that closed the connection the close frame is still there to be written.
+        After a `tick` that closed the connection the close frame can still be written.
         """
         if self._state != states.CLOSED:
             self._shut(AmqpError(errors.CONNECTION_FORCED, "the transport was lost"))
@@ -216,7 +216,7 @@ class Connection:
         return self.log.take()
 
     def begin_session(self) -> AmqpSession:
-        """Begin a session of our own; it may be used at once, SessionBegun confirms it."""
+        """Begin a session of our own; it may be used at once, and SessionBegun confirms it."""
         if self._state != states.OPENED:
             raise UsageError("the connection is not open")
         channel = self._free_channel(0)
@@ -228,18 +228,20 @@ class Connection:
         return session
 
     def write(self, data: bytes) -> None:
-        """The sessions': put bytes at the end of the output."""
+        """For sessions: append bytes to the output."""
         if self._state != states.CLOSED:
             self._output.append(data)
             self._output_size += len(data)
 
     def count_link(self) -> bool:
-        """The sessions': one link more; whether that is within the limit."""
+        """For sessions: count one more link; returns whether that is within the limit."""
         self.links_count += 1
         return self.links_count <= self.links_max
 
     def _take_input(self, data: bytes) -> None:
-        """Join what waited with what came, once enough is there, and read all whole frames."""
+        """Join the waiting input with the new bytes once enough is there, and read all complete
+        frames.
+        """
         buffer = data
         if self._unread.size > 0 or self._state == states.INIT_RECEIVED:
             self._unread.add(data)
@@ -259,12 +261,14 @@ class Connection:
             self._unread.add(buffer[position:] if position > 0 else buffer)
 
     def _check_pipelined(self) -> None:
-        """What a peer may send before it knows that it is welcome."""
+        """Bound what a peer may send before it is authenticated."""
         if self._unread.size > 2 * self.config.accepted_frame_size:
             self._fail(AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, "too much input before SASL"))
 
     def _read(self, buffer: bytes) -> i64:
-        """Read headers and frames; where the unread rest begins, and `_needed` for it."""
+        """Read headers and frames; returns where the unread rest begins, and sets `_needed` for
+        it.
+        """
         position: i64 = 0
         end: i64 = len(buffer)
         self._needed = HEADER_SIZE
@@ -274,7 +278,7 @@ class Connection:
                     self._read_header(buffer[position : position + HEADER_SIZE])
                     position += HEADER_SIZE
                     continue
-                # Whatever follows a SASL init waits until the owner has decided on it.
+                # Input after a SASL init waits until the owner has decided about the init.
                 if self._state in (states.CLOSED, states.INIT_RECEIVED):
                     break
             size: i64 = u32_at(buffer, position)
@@ -290,7 +294,9 @@ class Connection:
         is_sasl = self._state != states.OPENED and self._state in _SASL_STATES
         size_max = SASL_FRAME_SIZE_MAX if is_sasl else self.config.accepted_frame_size
         if size < HEADER_SIZE or size > size_max:
-            raise WireError(errors.FRAMING_ERROR, f"a frame of {size} bytes, {size_max} allowed")
+            raise WireError(
+                errors.FRAMING_ERROR, f"a frame has {size} bytes; at most {size_max} are allowed"
+            )
 
     def _read_header(self, header: bytes) -> None:
         if header == SASL_HEADER and (self.config.sasl_mechanisms or not self.is_server):
@@ -317,27 +323,27 @@ class Connection:
         )
 
     def _refuse_header(self) -> None:
-        """Part 2, 2.2: answer with the header that we want and close."""
+        """Part 2, 2.2: answer with the header that we support and close."""
         if self.is_server:
             wants_sasl = self._state == states.HEADER_WAIT and self.config.sasl_mechanisms
             self.write(SASL_HEADER if wants_sasl else AMQP_HEADER)
-        self._shut(AmqpError(errors.FRAMING_ERROR, "an unexpected protocol header"))
+        self._shut(AmqpError(errors.FRAMING_ERROR, "the protocol header was not expected"))
 
     def _read_frame(self, buffer: bytes, position: i64, size: i64) -> None:
         offset: i64 = 4 * buffer[position + 4]
         kind: i64 = buffer[position + 5]
         if offset < HEADER_SIZE or offset > size:
-            raise WireError(errors.FRAMING_ERROR, f"a frame whose body begins at {offset}")
+            raise WireError(errors.FRAMING_ERROR, f"the body of a frame begins at {offset}")
         is_sasl = self._state != states.OPENED and self._state in _SASL_STATES
         if kind != (SASL_TYPE if is_sasl else AMQP_TYPE):
             raise WireError(errors.FRAMING_ERROR, f"a frame of type {kind} was not expected")
         if offset == size:
             if is_sasl:
-                raise WireError(errors.FRAMING_ERROR, "an empty SASL frame")
+                raise WireError(errors.FRAMING_ERROR, "a SASL frame is empty")
             return
         reader = ValueReader(buffer, position + offset, position + size)
         if reader.u8() != codes.DESCRIBED:
-            raise WireError(errors.DECODE_ERROR, "a frame without a performative")
+            raise WireError(errors.DECODE_ERROR, "a frame has no performative")
         code: i64 = reader.descriptor_code()
         if is_sasl:
             self._on_sasl(code, reader)
@@ -357,13 +363,13 @@ class Connection:
         if session is None:
             if code == codes.END or code == codes.DETACH:
                 # The Python SDK answers our answer to its own end, and detaches its management
-                # links when it has ended their session.
+                # links after it has ended their session.
                 return
             raise WireError(errors.FRAMING_ERROR, f"channel {channel} has no session")
         if code == codes.END:
             self._on_end(session, decode_end(reader))
         elif session.state != states.MAPPED:
-            # We have ended it; what the peer sent before it knew is discarded (part 2, 2.5.5).
+            # We have ended it; what the peer sent before it knew that is discarded (part 2, 2.5.5).
             return
         elif code == codes.TRANSFER:
             transfer = decode_transfer(reader)
@@ -371,7 +377,7 @@ class Connection:
         else:
             self._on_session(code, session, reader)
             if reader.position != reader.end:
-                raise WireError(errors.DECODE_ERROR, "bytes after a performative")
+                raise WireError(errors.DECODE_ERROR, "a performative is followed by extra bytes")
 
     def _on_session(self, code: i64, session: AmqpSession, reader: ValueReader) -> None:
         if code == codes.DISPOSITION:
@@ -397,12 +403,12 @@ class Connection:
                 self.write(amqp_frame(0, encode_close(None)))
             self._shut(error)
         else:
-            raise WireError(errors.NOT_IMPLEMENTED, "an unknown performative")
+            raise WireError(errors.NOT_IMPLEMENTED, "the performative is unknown")
 
     def _on_open(self, remote: Open) -> None:
         self._state = advance(self._table, self._state, states.RECEIVE_OPEN)
         if remote.max_frame_size < FRAME_SIZE_MIN:
-            raise WireError(errors.INVALID_FIELD, f"max-frame-size below {FRAME_SIZE_MIN}")
+            raise WireError(errors.INVALID_FIELD, f"max-frame-size is below {FRAME_SIZE_MIN}")
         self.remote_container_id = remote.container_id
         self.remote_hostname = remote.hostname or ""
         self.remote_properties = remote.properties or {}
@@ -418,7 +424,7 @@ class Connection:
         if channel > self.config.channel_max:
             raise WireError(errors.FRAMING_ERROR, f"channel {channel} is out of range")
         if channel in self._by_remote_channel:
-            raise WireError(errors.ILLEGAL_STATE, f"channel {channel} has a session already")
+            raise WireError(errors.ILLEGAL_STATE, f"channel {channel} already has a session")
         if begin.remote_channel < 0:
             if len(self._by_channel) >= self.sessions_max:
                 raise WireError(errors.RESOURCE_LIMIT_EXCEEDED, "too many sessions")
@@ -432,7 +438,9 @@ class Connection:
         else:
             own = self._by_channel.get(begin.remote_channel)
             if own is None:
-                raise WireError(errors.ILLEGAL_STATE, "begin answers no begin")
+                raise WireError(
+                    errors.ILLEGAL_STATE, "a begin answers a session that was not begun"
+                )
             session = own
             session.on_begin(begin, channel)
         self._by_remote_channel[channel] = session
@@ -457,7 +465,7 @@ class Connection:
         elif code == codes.SASL_OUTCOME and not self.is_server:
             self._on_outcome(sasl.decode_outcome(reader))
         else:
-            raise WireError(errors.NOT_IMPLEMENTED, "an unexpected SASL frame")
+            raise WireError(errors.NOT_IMPLEMENTED, "the SASL frame was not expected")
 
     def _on_sasl_init(self, init: sasl.SaslInit) -> None:
         self._state = advance(self._table, self._state, states.RECEIVE_INIT)
@@ -474,7 +482,12 @@ class Connection:
         mechanism = self.config.sasl_mechanism
         if mechanism not in names:
             self.log.add(SaslFailed(-1))
-            self._shut(AmqpError(errors.UNAUTHORIZED_ACCESS, f"{mechanism} is not offered"))
+            self._shut(
+                AmqpError(
+                    errors.UNAUTHORIZED_ACCESS,
+                    f"the peer does not offer the SASL mechanism {mechanism}",
+                )
+            )
             return
         self._state = advance(self._table, self._state, states.SEND_INIT)
         init = sasl.SaslInit(mechanism, self.config.sasl_response, self.config.hostname)
@@ -507,7 +520,7 @@ class Connection:
         self.write(amqp_frame(0, own.encode()))
 
     def _free_channel(self, wanted: int) -> int:
-        """A channel of ours, `wanted` if it can be; -1 when none is left."""
+        """A free channel of ours, `wanted` if possible; -1 when none is left."""
         highest = min(self.config.channel_max, self._remote_channel_max)
         if wanted <= highest and wanted not in self._by_channel:
             return wanted
@@ -516,7 +529,9 @@ class Connection:
         return next(channel for channel in range(highest + 1) if channel not in self._by_channel)
 
     def _beat(self, now_ms: int) -> int:
-        """Send an empty frame when half the peer's patience is used; when the next one is due."""
+        """Send an empty frame at half of the peer's idle time-out; returns when the next one is
+        due.
+        """
         half_ms = max(self._remote_idle_ms // 2, 1)
         if now_ms >= self._sent_ms + half_ms:
             if not self._output:
@@ -525,7 +540,7 @@ class Connection:
         return self._sent_ms + half_ms
 
     def _fail(self, error: AmqpError | None) -> None:
-        """Close for a reason of our own: the peer gets a close frame if it can understand one."""
+        """Close because of an error: the peer gets a close frame if it can understand one."""
         if self._is_header_sent and self._state != states.CLOSE_SENT:
             if not self._is_open_sent:
                 # Part 2, 2.4.1: a close may only follow an open.
@@ -538,7 +553,7 @@ class Connection:
         self.write(amqp_frame(0, encode_close(told)))
 
     def _shut(self, error: AmqpError | None) -> None:
-        """End every session and link and report that the connection is over."""
+        """End every session and link, and report the end of the connection."""
         self._unread.clear()
         for session in list(self._by_channel.values()):
             self._forget_session(session, error)

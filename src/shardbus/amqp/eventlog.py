@@ -1,4 +1,4 @@
-"""The events that the owner has not taken yet, equal neighbours put together."""
+"""The events that the owner has not taken yet; equal neighbours are merged."""
 
 from typing import final
 
@@ -34,13 +34,15 @@ class EventLog:
         self._events.append(event)
 
     def add_detached(self, link: Link, error: AmqpError | None, closed: bool) -> None:
-        """A link is over: said once."""
+        """A link has ended; reported once."""
         if not link.is_reported:
             link.is_reported = True
             self._events.append(LinkDetached(link, error, closed))
 
     def add_flow(self, link: Link) -> None:
-        """A link's credit is worth a look: said once in a row, the credit is on the link."""
+        """A link's credit has changed; consecutive changes are reported once, the credit is on the
+        link.
+        """
         if self._events:
             last = self._events[-1]
             if isinstance(last, LinkFlowed) and last.link is link:

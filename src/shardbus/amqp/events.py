@@ -1,4 +1,4 @@
-"""What `Connection.receive` tells its owner, in the order it happened."""
+"""The events that `Connection.receive` returns, in the order in which they happened."""
 
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
@@ -49,7 +49,9 @@ class SaslInitReceived:
 
 @final
 class SaslFailed:
-    """Client: the server refused; `code` is its outcome code, -1 when it lacks our mechanism."""
+    """Client: the server refused; `code` is its outcome code, -1 when it does not offer our
+    mechanism.
+    """
 
     __match_args__: Final = ("code",)
 
@@ -64,9 +66,9 @@ class ConnectionOpened:
 
 @final
 class ConnectionClosed:
-    """The connection is over: the last event. `error` is None after a clean close.
+    """The connection has ended: the last event. `error` is None after a clean close.
 
-    Write the output that is left, then close the transport.
+    Write the remaining output, then close the transport.
     """
 
     __match_args__: Final = ("error",)
@@ -77,7 +79,7 @@ class ConnectionClosed:
 
 @final
 class SessionBegun:
-    """A session is up: begun by the peer (answered already), or our own begin was answered."""
+    """A session has begun: the peer began it (already answered), or answered our own begin."""
 
     __match_args__: Final = ("session",)
 
@@ -87,7 +89,7 @@ class SessionBegun:
 
 @final
 class SessionEnded:
-    """A session is over, whoever ended it; its links were reported as detached before."""
+    """A session has ended, whoever ended it; its links were reported as detached before."""
 
     __match_args__: Final = ("session", "error")
 
@@ -118,10 +120,10 @@ class LinkOpened:
 
 @final
 class LinkDetached:
-    """A link is over. Exactly one for every link, whoever ended it and however.
+    """A link has ended. Exactly one for every link, whoever ended it and however.
 
-    After our own `detach` or `refuse` it arrives with the peer's answer; the end of the session or
-    connection brings it too. The unsettled deliveries of the link are forgotten here.
+    After our own `detach` or `refuse` it comes with the peer's answer; the end of the session or
+    connection causes it too. The unsettled deliveries of the link are forgotten here.
     """
 
     __match_args__: Final = ("link", "error", "closed")
@@ -134,7 +136,7 @@ class LinkDetached:
 
 @final
 class LinkFlowed:
-    """The peer's receiver changed `link.credit` or `link.drain`; or it answered our drain."""
+    """The peer's receiver changed `link.credit` or `link.drain`, or the peer answered our drain."""
 
     __match_args__: Final = ("link",)
 

@@ -11,7 +11,7 @@ SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
 HEADER_SIZE: Final = 8
 AMQP_TYPE: Final = 0
 SASL_TYPE: Final = 1
-# A frame without a body only says that the sender is alive (part 2, 2.4.5).
+# A frame without a body only shows that the sender is alive (part 2, 2.4.5).
 HEARTBEAT: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 

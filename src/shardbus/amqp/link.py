@@ -30,7 +30,7 @@ from shardbus.codec.types import Value
 if TYPE_CHECKING:
     from shardbus.amqp.session import AmqpSession
 
-# A terminus with its address written as null: the Python SDK takes an empty list for a refusal.
+# A terminus with a null address: the Python SDK takes an empty list for a refusal.
 _ANY_SOURCE: Final = b"\x00\x53\x28\xc0\x02\x01\x40"
 _ANY_TARGET: Final = b"\x00\x53\x29\xc0\x02\x01\x40"
 _PLAIN_TAILS: Final = (transfer_tail(0, False, False), transfer_tail(0, True, False))
@@ -40,10 +40,10 @@ _TRANSFER_OVERHEAD: Final = 48
 
 @final
 class Link:
-    """One link, seen from our end: `is_sender` says that we send on it.
+    """One link, seen from our end: `is_sender` means that we send on it.
 
-    `remote_source` and `remote_target` are what the peer's attach said, `remote_*_raw` their
-    encoded bytes (None for null); `properties` are the peer's, by name. `context` is the owner's.
+    `remote_source` and `remote_target` are from the peer's attach, `remote_*_raw` their encoded
+    bytes (None for null); `properties` are the peer's, by name. `context` belongs to the owner.
     """
 
     def __init__(self, session: "AmqpSession", name: str, is_sender: bool, handle: int) -> None:
@@ -56,7 +56,8 @@ class Link:
         self.state: int = states.UNATTACHED
         self.snd_settle_mode: int = 2
         self.rcv_settle_mode: int = 0
-        # What we take; 0 is no limit but the connection's bound on buffered bytes.
+        # The maximum message size that we accept; 0: only the connection's bound on buffered bytes
+        # applies.
         self.max_message_size: int = 0
         self.remote_max_message_size: int = 0
         self.remote_source: Source | None = None
@@ -64,12 +65,13 @@ class Link:
         self.remote_source_raw: bytes | None = None
         self.remote_target_raw: bytes | None = None
         self.properties: dict[str, Value] = {}
-        # Messages that may still be sent (by us or by the peer, as the link runs).
+        # Messages that may still be sent, by us or by the peer, depending on the direction of the
+        # link.
         self.credit: i64 = 0
-        # The receiver wants the credit used up: ours to answer with `drained` when we send.
+        # The receiver wants the credit used up. If we are the sender, `drained` answers that.
         self.drain: bool = False
         self.delivery_count: i64 = 0
-        # Set once the owner was told that the link is over.
+        # Set once the end of the link was reported to the owner.
         self.is_reported: bool = False
         # Set while the owner was told less than the credit because the session has no room.
         self.is_starved: bool = False
@@ -84,7 +86,7 @@ class Link:
         self._answered: dict[int, bytes] = {}
         # How many more deliveries came under an id that was in use: see `_note_unsettled`.
         self._repeats: dict[int, int] = {}
-        # The frames that the last message took that took several; an old one counts ever less.
+        # How many frames the last large message took; halved with each flow of the receiver.
         self._frames_each: i64 = 1
         self._prefix: bytes = transfer_prefix(session.channel)
         self._handle_field: bytes = encode_uint(handle)
@@ -96,16 +98,17 @@ class Link:
 
     @property
     def sendable(self) -> int:
-        """How many messages may be sent now: credit, as far as the session lets them out.
+        """How many messages may be sent now: the credit, limited by the session.
 
         Less than the credit while earlier transfers wait for the window or too many deliveries are
-        unsettled; a LinkFlowed tells when there is room again.
+        unsettled; a LinkFlowed reports when there is room again.
         """
         if self.state != states.ATTACHED or not self.is_sender:
             return 0
         window: i64 = self.session.window_left()
         if self._frames_each > 1 and window > 1:
-            # As many as fit if they are as large as the last; what does not must wait here.
+            # As many as fit if each is as large as the last one; a message that does not fit waits
+            # here.
             window = max(window // self._frames_each, 1)
         room: i64 = min(window, self.session.unsettled_max - self.unsettled_count)
         if room < self.credit:
@@ -114,7 +117,9 @@ class Link:
 
     @property
     def frame_room(self) -> int:
-        """How long a message may be that surely takes one frame; `sendable` counts such ones."""
+        """The largest message that certainly fits in one frame; `sendable` assumes such
+        messages.
+        """
         return self.session.frame_size_max() - _TRANSFER_OVERHEAD - DELIVERY_TAG_MAX
 
     @property
@@ -132,9 +137,10 @@ class Link:
     ) -> list[Event]:
         """Answer the peer's attach; returns the events (flow, deliveries) that waited for it.
 
-        Termini that are not given are echoed byte for byte (and never null). `max_message_size`
-        0 takes the connection's. A link that is over meanwhile is left alone. An answer that no
-        frame of the peer's can hold becomes a refusal, and LinkDetached is among the events.
+        Termini that are not given are echoed byte for byte (and never null). With
+        `max_message_size` 0 the connection's limit applies. Does nothing for a link that has ended
+        in the meantime. An answer that does not fit in a frame of the peer becomes a refusal, with
+        a LinkDetached among the events.
         """
         if self.state != states.ATTACH_RECEIVED:
             return []
@@ -157,7 +163,7 @@ class Link:
             self.detach(error)
 
     def open(self, attach: Attach) -> None:
-        """The session's: attach of our own accord."""
+        """For the session: attach a link of our own."""
         self.snd_settle_mode = attach.snd_settle_mode
         self.rcv_settle_mode = attach.rcv_settle_mode
         self.max_message_size = attach.max_message_size
@@ -166,7 +172,8 @@ class Link:
     def detach(self, error: AmqpError | None = None, closed: bool = True) -> None:
         """End the link; does nothing when either end has detached already.
 
-        Deliveries without an outcome are forgotten, those that wait for the window still go out.
+        Deliveries without an outcome are forgotten; transfers that wait for the window are still
+        sent.
         """
         if self.state == states.ATTACH_RECEIVED:
             self._send_attach(self._attach())
@@ -227,9 +234,9 @@ class Link:
         self.session.write_sender_flow(self, True)
 
     def confirm(self, ids: Sequence[int], state: DeliveryState | None) -> None:
-        """Settle deliveries we sent: role=sender, settled=true, ids coalesced into ranges.
+        """Settle deliveries that we sent: role=sender, settled=true, ids coalesced into ranges.
 
-        Ids that are settled already, or whose link is over, are left out. If that makes room for
+        Ids that are already settled, or whose link has ended, are left out. If this makes room for
         a sender that was held back, the LinkFlowed comes with the connection's next events.
         """
         confirmed: list[int] = []
@@ -243,15 +250,16 @@ class Link:
         self.wake_starved()
 
     def wake_starved(self) -> None:
-        """The session's: there may be room again; the owner hears of it if it was waiting."""
+        """For the session: there may be room again; reported to the owner if it was waiting."""
         if self.is_starved:
             self.is_starved = False
             self.session.connection.log.add_flow(self)
 
     def grant(self, credit: int, drain: bool = False) -> None:
-        """Let the peer send `credit` messages from now; no flow when it may already. Below 0 is 0.
+        """Let the peer send `credit` messages from now on; sends no flow if the peer already may. A
+        negative credit counts as 0.
 
-        With `drain` the peer is asked to use the credit up; a LinkFlowed tells that it has.
+        With `drain` the peer is asked to use the credit up; a LinkFlowed reports that it has.
         """
         if self.state not in (states.ATTACHED, states.ATTACH_SENT):
             return
@@ -262,10 +270,10 @@ class Link:
             self.write_flow(drain)
 
     def settle(self, ids: Sequence[int], state: DeliveryState | None, settled: bool = True) -> None:
-        """Give deliveries we received their outcome: role=receiver, ids coalesced into ranges.
+        """Give received deliveries their outcome: role=receiver, ids coalesced into ranges.
 
-        With `settled` false the peer confirms by a SettlementsReceived. Ids that are settled
-        already, or whose link is over, are left out.
+        With `settled` false the peer confirms by a SettlementsReceived. Ids that are already
+        settled, or whose link has ended, are left out.
         """
         known: list[int] = []
         for delivery_id in ids:
@@ -278,7 +286,7 @@ class Link:
             self.session.replenish()
 
     def write_flow(self, drain: bool) -> None:
-        """Tell the peer where this link and its session stand."""
+        """Tell the peer the state of this link and its session."""
         flow = self.session.flow()
         flow.handle = self.handle
         flow.delivery_count = self.delivery_count if self._knows_delivery_count else -1
@@ -288,7 +296,7 @@ class Link:
         self.session.write(flow.encode())
 
     def on_attach(self, attach: Attach) -> None:
-        """The session's: the peer's attach, whether it answers ours or not."""
+        """For the session: process the peer's attach, an answer to ours or a new one."""
         self.state = advance(states.LINK, self.state, states.RECEIVE_ATTACH)
         self.remote_handle = attach.handle
         self._take_termini(attach)
@@ -301,7 +309,7 @@ class Link:
             self._knows_delivery_count = True
 
     def on_detach(self, closed: bool) -> None:
-        """The session's: the peer's detach; answers it unless it is an answer itself."""
+        """For the session: process the peer's detach; answers it unless it is itself an answer."""
         self.state = advance(states.LINK, self.state, states.RECEIVE_DETACH)
         self.session.drop_waiting(self)
         self.forget_deliveries()
@@ -312,7 +320,7 @@ class Link:
             self.session.write(encode_detach(self.handle, closed, None))
 
     def on_flow(self, flow: Flow) -> bool:
-        """The session's: the peer's view of this link; whether the owner should hear of it."""
+        """For the session: process a flow of the peer; returns whether to tell the owner."""
         if self.state not in (states.ATTACHED, states.ATTACH_RECEIVED):
             return False
         changed = self._flow_to_sender(flow) if self.is_sender else self._flow_to_receiver(flow)
@@ -327,11 +335,13 @@ class Link:
         return changed
 
     def on_transfer(self, transfer: Transfer, payload: bytes) -> IncomingDelivery | None:
-        """The session's: one frame; the delivery when it is whole and the owner may have it."""
+        """For the session: process one frame; returns the delivery when it is complete and the link
+        accepted.
+        """
         if self.state != states.ATTACHED and self.state != states.ATTACH_RECEIVED:
             return None
         if self.is_sender:
-            raise WireError(errors.NOT_ALLOWED, "transfer on a link whose sender we are")
+            raise WireError(errors.NOT_ALLOWED, "a transfer came on a link on which only we send")
         before: i64 = self._assembly.size
         excess = self._excess(before, len(payload))
         if excess is not None:
@@ -342,7 +352,9 @@ class Link:
         return None if delivery is None else self._deliver(delivery)
 
     def take_outcome(self, delivery_id: int, settled: bool) -> bytes | None:
-        """The session's: the peer gave this delivery an outcome; its tag, None when not ours."""
+        """For the session: the peer gave this delivery an outcome; returns its tag, None if it is
+        not ours.
+        """
         tag = self._unsettled.pop(delivery_id, None)
         if tag is not None and not self.is_sender:
             self.session.incoming_count -= 1 + self._repeats.pop(delivery_id, 0)
@@ -351,7 +363,7 @@ class Link:
         return tag
 
     def forget_deliveries(self) -> None:
-        """The session's: drop everything unfinished; nothing can be settled any more."""
+        """For the session: drop everything unfinished; nothing can be settled any more."""
         owners = self.session.outgoing if self.is_sender else self.session.incoming
         for delivery_id in self._unsettled:
             if owners.get(delivery_id) is self:
@@ -376,7 +388,7 @@ class Link:
         return attach
 
     def _encoded(self, state: DeliveryState | None) -> bytes:
-        """A state as a frame of the peer's can hold it: a long reason is cut."""
+        """A state that fits in a frame of the peer: a long reason is truncated."""
         if isinstance(state, Rejected) and state.error is not None:
             state = Rejected(state.error.within(self.session.frame_size_max()))
         return encode_state(state)
@@ -389,7 +401,7 @@ class Link:
         source = decode_terminus(attach.source)
         target = decode_terminus(attach.target)
         if source is not None and not isinstance(source, Source):
-            raise WireError(errors.DECODE_ERROR, "the source of a link is no source")
+            raise WireError(errors.DECODE_ERROR, "the source of a link is not a source")
         if isinstance(target, Source):
             raise WireError(errors.DECODE_ERROR, "the target of a link is a source")
         self.remote_source = source
@@ -409,11 +421,11 @@ class Link:
 
     def _check_sendable(self, tag: bytes) -> None:
         if self.state != states.ATTACHED or not self.is_sender:
-            raise UsageError("only an attached sender sends")
+            raise UsageError("messages can be sent only on an attached sending link")
         if self.credit <= 0:
-            raise UsageError("the receiver gave no credit")
+            raise UsageError("the receiver has given no credit")
         if len(tag) > DELIVERY_TAG_MAX:
-            raise UsageError(f"a delivery-tag of {len(tag)} bytes")
+            raise UsageError(f"the delivery-tag has {len(tag)} bytes")
         if self.unsettled_count >= self.session.unsettled_max:
             raise UsageError("too many unsettled deliveries")
         self.session.check_waiting()
@@ -430,7 +442,9 @@ class Link:
         return transfer
 
     def _send_frames(self, transfer: Transfer, payload: bytes, state: bytes | None) -> None:
-        """Split over frames. The state goes with the last, where a receiver settles it."""
+        """Split a message over frames. The last frame carries the state, where a receiver settles
+        it.
+        """
         overhead: i64 = _TRANSFER_OVERHEAD + DELIVERY_TAG_MAX + (0 if state is None else len(state))
         room: i64 = max(self.session.frame_size_max() - overhead, 64)
         size: i64 = len(payload)
@@ -462,13 +476,14 @@ class Link:
         return changed
 
     def _flow_to_receiver(self, flow: Flow) -> bool:
-        """Follow the sender's delivery-count; its link-credit is ours to decide and ignored."""
+        """Follow the sender's delivery-count; its link-credit is ignored, because we decide it."""
         if flow.delivery_count < 0:
             return False
         used: i64 = (flow.delivery_count - self.delivery_count) & UINT_MAX
         self.delivery_count = flow.delivery_count
         if used > UINT_MAX >> 1:
-            # It counts a delivery later than we do; the count was ahead, the credit was not.
+            # The sender counts a delivery later than we do: our count was ahead, the credit was
+            # not.
             used = 0
         left: i64 = max(self.credit - used, 0)
         is_drained = self.drain and flow.drain and left == 0
@@ -494,7 +509,7 @@ class Link:
         """Remember a delivery until it is settled, even if its id is still in use.
 
         The Python SDK gives several deliveries one id when its threads share a link. Each of them
-        is answered by a disposition of its own, as the service does.
+        is answered by its own disposition, as the service does.
         """
         delivery_id: i64 = delivery.delivery_id
         if delivery_id in self._unsettled:
@@ -517,18 +532,18 @@ class Link:
             del session.incoming[delivery_id]
 
     def _excess(self, collected: i64, size: i64) -> AmqpError | None:
-        """Why `size` bytes more of a delivery end the link; None when it may go on."""
+        """Why `size` more bytes of a delivery end the link; None when they are allowed."""
         connection = self.session.connection
         if self.max_message_size > 0 and collected + size > self.max_message_size:
-            text = f"a message of more than {self.max_message_size} bytes"
+            text = f"the message has more than {self.max_message_size} bytes"
             return AmqpError(errors.MESSAGE_SIZE_EXCEEDED, text)
         if connection.buffered_bytes + size > connection.config.buffered_bytes_max:
-            text = "too many bytes in deliveries that wait"
+            text = "the deliveries that wait have too many bytes"
             return AmqpError(errors.RESOURCE_LIMIT_EXCEEDED, text)
         return None
 
     def _refuse_delivery(self, transfer: Transfer, error: AmqpError) -> None:
-        # The Python SDK does not connect a detach with the send that caused it; an outcome it does.
+        # The Python SDK connects an outcome, but not a detach, with the send that caused it.
         delivery_id = self._assembly.delivery_id
         if delivery_id < 0:
             delivery_id = transfer.delivery_id

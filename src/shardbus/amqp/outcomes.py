@@ -21,7 +21,7 @@ from shardbus.codec.encoder import (
 from shardbus.codec.errors import DecodeError
 from shardbus.codec.types import Described, Value
 
-# All of a frame but the description of the error in it, at its longest: a disposition's.
+# The maximum size of a frame around an error's description: that of a disposition.
 _AROUND_DESCRIPTION: Final = 160
 
 
@@ -39,7 +39,7 @@ class AmqpError:
         self.info = info
 
     def within(self, frame_size_max: int) -> "AmqpError":
-        """This error, its description cut if it is too long for a frame of that size."""
+        """This error with its description truncated to fit in a frame of that size."""
         room = frame_size_max - _AROUND_DESCRIPTION
         if 4 * len(self.description) <= room:
             return self
@@ -64,7 +64,7 @@ class AmqpError:
 
 
 class State:
-    """A delivery state; two are equal when their encodings are."""
+    """A delivery state; two states are equal when their encodings are."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, State) and encode_state(self) == encode_state(other)
@@ -141,7 +141,7 @@ ACCEPTED: Final = Accepted()
 RELEASED: Final = Released()
 
 
-# What a peer without anything to add sends for accepted: by far the most frequent states.
+# The encodings of accepted from peers that add nothing: by far the most frequent states.
 _ACCEPTED_EMPTY: Final = b"\x00\x53\x24\x45"
 _ACCEPTED_NARROW: Final = b"\x00\x53\x24\xc0\x01\x00"
 _RELEASED_EMPTY: Final = b"\x00\x53\x26\x45"
@@ -188,7 +188,7 @@ def encode_state(state: DeliveryState | None) -> bytes:
 
 
 def decode_state(raw: bytes | None) -> DeliveryState | None:
-    """The state in `raw`, a `Described` when it is a foreign one. Raises DecodeError."""
+    """The state in `raw`, a `Described` for an unknown one. Raises DecodeError."""
     if raw is None:
         return None
     if raw in (_ACCEPTED_EMPTY, _ACCEPTED_NARROW):
@@ -199,7 +199,7 @@ def decode_state(raw: bytes | None) -> DeliveryState | None:
 def _decode_state(raw: bytes, is_inside_transaction: bool) -> DeliveryState:
     reader = ValueReader(raw, 0, len(raw))
     if reader.u8() != codes.DESCRIBED:
-        raise DecodeError("a delivery state is a described list")
+        raise DecodeError("a delivery state is not a described list")
     code: i64 = reader.descriptor_code()
     if not codes.RECEIVED <= code <= codes.MODIFIED and code < codes.DECLARED:
         return _foreign(raw)
@@ -207,7 +207,7 @@ def _decode_state(raw: bytes, is_inside_transaction: bool) -> DeliveryState:
         return _foreign(raw)
     # A transaction inside a transaction would let a peer nest states without end.
     if is_inside_transaction and code == codes.TRANSACTIONAL_STATE:
-        raise DecodeError("a transactional state inside another")
+        raise DecodeError("a transactional state is inside another")
     reader.enter_list()
     state = _outcome(code, reader)
     reader.leave_list()
@@ -227,7 +227,7 @@ def _outcome(code: i64, reader: ValueReader) -> State:
         return Received(reader.uint_field(0), reader.ulong_field(0))
     transaction_id = reader.binary_field()
     if transaction_id is None:
-        raise DecodeError("a transactional state without a transaction")
+        raise DecodeError("a transactional state has no transaction id")
     if code == codes.DECLARED:
         return Declared(transaction_id)
     return _transactional(transaction_id, reader)
@@ -238,7 +238,7 @@ def _modified(reader: ValueReader) -> State:
     undeliverable_here = reader.bool_field(False)
     annotations = reader.value_field()
     if annotations is not None and not isinstance(annotations, dict):
-        raise DecodeError("annotations are a map")
+        raise DecodeError("the annotations are not a map")
     return Modified(delivery_failed, undeliverable_here, annotations)
 
 

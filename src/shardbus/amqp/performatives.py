@@ -1,6 +1,6 @@
 """The performatives that AMQP frames carry: typed records, read by position and written back.
 
-A record is made with its defaults and its attributes are set; `decode_*` expects a reader just
+A record is created with its defaults, then its attributes are set. `decode_*` expects a reader just
 after the descriptor and leaves it after the list, where the payload of a transfer begins.
 """
 
@@ -72,7 +72,7 @@ _SMALL: Final = [bytes([number]) for number in range(256)]
 
 @final
 class Open:
-    """What a container says of itself."""
+    """What a container announces about itself."""
 
     container_id: str = ""
     hostname: str | None = None
@@ -115,7 +115,7 @@ def decode_open(reader: ValueReader) -> Open:
 
 @final
 class Begin:
-    """What an end of a session says of its windows."""
+    """What one end of a session announces about its windows."""
 
     # -1 in the begin that starts a session.
     remote_channel: int = -1
@@ -155,7 +155,7 @@ class Attach:
 
     name: str = ""
     handle: int = 0
-    # AMQP calls the receiving role true.
+    # In AMQP the receiving role is true.
     is_receiver: bool = False
     snd_settle_mode: int = 2
     rcv_settle_mode: int = 0
@@ -214,7 +214,7 @@ def decode_attach(reader: ValueReader) -> Attach:
 
 def _mode(mode: i64, mode_max: i64) -> i64:
     if mode > mode_max:
-        raise DecodeError(f"{mode} is no settle mode")
+        raise DecodeError(f"{mode} is not a settle mode")
     return mode
 
 
@@ -336,7 +336,7 @@ def transfer_tail(message_format: i64, settled: bool, more: bool) -> bytes:
 def encode_simple_transfer(
     prefix: bytes, handle: bytes, delivery_id: i64, tag: bytes, tail: bytes, payload_size: i64
 ) -> bytes:
-    """A whole frame but for its payload, for a transfer without a state.
+    """A whole frame without its payload, for a transfer without a state.
 
     The six fields that every delivery has, in one join of parts that a link makes once: `prefix`
     and `tail` from above and the encoded `handle`. The general encoding takes five times as long.
@@ -390,7 +390,7 @@ def decode_disposition(reader: ValueReader) -> Disposition:
 def encode_disposition(
     is_receiver: bool, first: i64, last: i64, settled: bool, state: bytes
 ) -> bytes:
-    """A disposition whose `state` is encoded already."""
+    """A disposition whose `state` is already encoded."""
     role = TRUE if is_receiver else FALSE
     flag = TRUE if settled else FALSE
     size: i64 = len(state)

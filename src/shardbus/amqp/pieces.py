@@ -9,10 +9,10 @@ from shardbus.codec.limits import PIECES_MAX
 
 @final
 class Pieces:
-    """What has come so far; `size` is how much.
+    """The pieces received so far; `size` is their total.
 
-    A piece of two bytes costs twenty times as much as it holds, so small pieces are joined by the
-    hundred: what is held is little more than what was sent, and no byte is copied more than twice.
+    A piece of two bytes costs twenty times its size in memory, so small pieces are joined by the
+    hundred: the memory is little more than what was sent, and no byte is copied more than twice.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Pieces:
             self._loose = []
 
     def take(self) -> bytes:
-        """All of it, in one; nothing is left."""
+        """All bytes in one piece; nothing is left."""
         whole = b"".join(self._joined + self._loose)
         self.clear()
         return whole

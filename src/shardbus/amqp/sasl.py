@@ -1,4 +1,4 @@
-"""The SASL layer's frames and what its mechanisms say."""
+"""The SASL layer's frames and the messages of its mechanisms."""
 
 from typing import Final, final
 
@@ -24,7 +24,7 @@ AUTH_FAILED: Final = 1
 
 @final
 class SaslInit:
-    """The mechanism a client chose and its first words."""
+    """The mechanism that a client chose and its initial response."""
 
     def __init__(self, mechanism: str, response: bytes, hostname: str) -> None:
         self.mechanism = mechanism

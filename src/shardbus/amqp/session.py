@@ -32,12 +32,13 @@ from shardbus.codec.types import Value
 if TYPE_CHECKING:
     from shardbus.amqp.connection import Connection
 
-# What can wait for the peer's window. Only transfers use it up; the rest must not overtake them.
+# The kinds of frames that can wait for the peer's window. Only transfers use it up; the others must
+# not overtake them.
 _TRANSFER: Final = 0
 _FLOW: Final = 1
 _DRAINED: Final = 2
 _DETACH: Final = 3
-# All of a refused attach but the name of the link, at its longest.
+# The maximum size of a refused attach without the name of the link.
 _AROUND_NAME: Final = 64
 
 
@@ -52,11 +53,11 @@ class AmqpSession:
         self.remote_channel: int = -1
         self.state: int = states.UNMAPPED
         self.unsettled_max: int = connection.config.unsettled_max
-        # Whose delivery an id is, for those that have no outcome yet; one table per direction. A
-        # peer may use an id again too early: then it is the later link's.
+        # The link of each delivery id without an outcome, one table per direction. If a peer reuses
+        # an id too early, it belongs to the later link.
         self.outgoing: dict[int, Link] = {}
         self.incoming: dict[int, Link] = {}
-        # How many deliveries we have not settled, those under an id that was in use included.
+        # How many deliveries we have not settled, including those under an id that was in use.
         self.incoming_count: i64 = 0
         self._prefix: bytes = channel_prefix(channel)
         self._by_handle: dict[int, Link] = {}
@@ -69,14 +70,15 @@ class AmqpSession:
         self._next_incoming_id: i64 = -1
         self._incoming_window: i64 = connection.config.incoming_window
         self._remote_window: i64 = 0
-        # What waits for the peer's incoming-window, in order: link, kind and (but for flows) frame.
+        # What waits for the peer's incoming-window, in order: link, kind and (except for flows)
+        # frame.
         self._waiting: deque[tuple[Link, int, bytes]] = deque()
         self._waiting_bytes: i64 = 0
         self._waiting_flows: i64 = 0
 
     @property
     def links(self) -> list[Link]:
-        """The links that are attached or about to be."""
+        """The links that are attached or being attached."""
         return list(self._by_handle.values())
 
     def attach_sender(
@@ -124,7 +126,7 @@ class AmqpSession:
             self.write(encode_end(told))
 
     def begin(self) -> None:
-        """The connection's: begin, or answer the peer's begin."""
+        """For the connection: begin, or answer the peer's begin."""
         begin = Begin()
         begin.remote_channel = self.remote_channel
         begin.next_outgoing_id = self._next_outgoing_id
@@ -135,7 +137,7 @@ class AmqpSession:
         self.write(begin.encode())
 
     def on_begin(self, begin: Begin, channel: int) -> None:
-        """The connection's: the peer's begin, on its channel."""
+        """For the connection: process the peer's begin on its channel."""
         self.state = advance(states.SESSION, self.state, states.RECEIVE_BEGIN)
         self.remote_channel = channel
         self._next_incoming_id = begin.next_outgoing_id
@@ -144,14 +146,14 @@ class AmqpSession:
         self._send_waiting()
 
     def on_end(self) -> None:
-        """The connection's: the peer's end; answers it unless it is an answer itself."""
+        """For the connection: process the peer's end; answers it unless it is itself an answer."""
         self.state = advance(states.SESSION, self.state, states.RECEIVE_END)
         if self.state == states.END_RECEIVED:
             self.state = advance(states.SESSION, self.state, states.SEND_END)
             self.write(encode_end(None))
 
     def close_links(self, error: AmqpError | None) -> None:
-        """The connection's: the session is over; every link is reported once."""
+        """For the connection: the session has ended; every link is reported once."""
         for link in list(self._by_handle.values()):
             self._forget(link)
             self.connection.log.add_detached(link, error, True)
@@ -159,7 +161,7 @@ class AmqpSession:
         self.state = states.ENDED
 
     def on_attach(self, attach: Attach) -> None:
-        """The connection's: the peer's attach."""
+        """For the connection: process the peer's attach."""
         if attach.handle > self.connection.config.handle_max:
             raise WireError(errors.FRAMING_ERROR, f"handle {attach.handle} is out of range")
         if attach.handle in self._by_remote_handle:
@@ -180,7 +182,7 @@ class AmqpSession:
             text = f"a link name of {len(attach.name)} characters cannot be answered in one frame"
             raise WireError(errors.FRAME_SIZE_TOO_SMALL, text)
         handle = self._free_handle(attach.handle)
-        # A peer that goes on attaching without taking back what was refused is cut off.
+        # A peer that keeps attaching without detaching refused links is cut off.
         if handle < 0 or self.connection.links_count >= 2 * self.connection.links_max:
             raise WireError(errors.RESOURCE_LIMIT_EXCEEDED, "too many links")
         link = Link(self, attach.name, attach.is_receiver, handle)
@@ -195,7 +197,7 @@ class AmqpSession:
             link.is_reported = True
 
     def on_detach(self, detach: Detach) -> None:
-        """The connection's: the peer's detach."""
+        """For the connection: process the peer's detach."""
         link = self._by_remote_handle.get(detach.handle)
         if link is None:
             raise WireError(errors.UNATTACHED_HANDLE, f"handle {detach.handle} is not attached")
@@ -204,17 +206,19 @@ class AmqpSession:
         self.connection.log.add_detached(link, detach.error, detach.closed)
 
     def force_detach(self, link: Link, error: AmqpError) -> None:
-        """End a link for the peer's mistake on it; the owner hears of it now."""
+        """End a link because of the peer's mistake; the owner is told now."""
         link.detach(error)
         self.connection.log.add_detached(link, error, True)
 
     def on_flow(self, flow: Flow) -> None:
-        """The connection's: the peer's windows, and the state of one link."""
+        """For the connection: process the peer's windows, and the state of one link."""
         was_shut = self.window_left() == 0
         self._take_windows(flow)
         self._send_waiting()
         if self._waiting_flows > FLOWS_WAITING_MAX:
-            raise WireError(errors.RESOURCE_LIMIT_EXCEEDED, "too many flows wait for the window")
+            raise WireError(
+                errors.RESOURCE_LIMIT_EXCEEDED, "too many flows wait for the peer's window"
+            )
         if was_shut and self.window_left() > 0:
             for other in self._by_handle.values():
                 other.wake_starved()
@@ -229,11 +233,13 @@ class AmqpSession:
             self.connection.log.add_flow(link)
 
     def on_transfer(self, transfer: Transfer, payload: bytes) -> None:
-        """The connection's: one frame of a delivery."""
+        """For the connection: process one frame of a delivery."""
         self._next_incoming_id = (self._next_incoming_id + 1) & UINT_MAX
         self._incoming_window -= 1
         if self._incoming_window < 0:
-            raise WireError(errors.WINDOW_VIOLATION, "more transfers than the window allows")
+            raise WireError(
+                errors.WINDOW_VIOLATION, "the peer sent more transfers than the window allows"
+            )
         link = self._by_remote_handle.get(transfer.handle)
         if link is None:
             raise WireError(errors.UNATTACHED_HANDLE, f"handle {transfer.handle} is not attached")
@@ -244,12 +250,12 @@ class AmqpSession:
             self.replenish()
 
     def on_disposition(self, disposition: Disposition) -> None:
-        """The connection's: outcomes of deliveries, by range."""
+        """For the connection: process the outcomes of a range of deliveries."""
         is_outgoing = disposition.is_receiver
         settled = disposition.settled
         state = decode_state(disposition.state)
         if not settled and (not is_outgoing or state is None or isinstance(state, Received)):
-            # Nothing final was said; deliveries stay as they are.
+            # Not a final state; the deliveries stay as they are.
             return
         owners = self.outgoing if is_outgoing else self.incoming
         starved: list[Link] = []
@@ -266,9 +272,9 @@ class AmqpSession:
             self.replenish()
 
     def window_left(self) -> i64:
-        """How many frames the peer takes now; while others wait there is no window left.
+        """How many frames the peer accepts now; 0 while other frames wait.
 
-        Nor is there after a close, however long the peer takes to read that.
+        Also 0 after a close, however long the peer takes to read it.
         """
         if self.state != states.MAPPED or not self.connection.is_open:
             return 0
@@ -293,13 +299,13 @@ class AmqpSession:
         return flow
 
     def take_delivery_id(self) -> i64:
-        """The next delivery-id: contiguous over all links of the session."""
+        """The next delivery-id; ids are contiguous over all links of the session."""
         delivery_id = self._next_delivery_id
         self._next_delivery_id = (delivery_id + 1) & UINT_MAX
         return delivery_id
 
     def frame_size_max(self) -> i64:
-        """How long the frames we send may be."""
+        """The maximum size of frames that we send."""
         return self.connection.frame_size_max
 
     def frame_head(self, transfer: Transfer, payload_size: i64) -> bytes:
@@ -308,7 +314,7 @@ class AmqpSession:
         return u32(8 + len(body) + payload_size) + self._prefix + body
 
     def check_waiting(self) -> None:
-        """Raises UsageError when more bytes wait for the peer's window than may."""
+        """Raises UsageError when too many bytes wait for the peer's window."""
         if self._waiting_bytes >= self.connection.config.buffered_bytes_max:
             raise UsageError("too many bytes wait for the peer's window")
 
@@ -402,7 +408,7 @@ class AmqpSession:
 
     def _take_windows(self, flow: Flow) -> None:
         seen: i64 = flow.next_incoming_id
-        # null: the peer has not seen our begin, so it counts from where we began.
+        # null: the peer has not seen our begin, so it counts from our first id.
         behind: i64 = self._next_outgoing_id if seen < 0 else self._next_outgoing_id - seen
         behind &= UINT_MAX
         if behind > UINT_MAX >> 1:
@@ -429,14 +435,14 @@ class AmqpSession:
         return link
 
     def _own_attach(self, name: str, is_sender: bool) -> Link | None:
-        """Our link that waits for this very attach; `is_sender` is our end of it."""
+        """Our link that waits for exactly this attach; `is_sender` is our role."""
         for link in self._attaching.values():
             if link.name == name and link.is_sender == is_sender:
                 return link
         return None
 
     def _free_handle(self, wanted: int) -> int:
-        """A handle of ours, `wanted` if it can be; -1 when none is left."""
+        """A free handle of ours, `wanted` if possible; -1 when none is left."""
         handle = wanted if wanted <= self._remote_handle_max else 0
         first = handle
         while handle in self._by_handle:
@@ -455,9 +461,9 @@ class AmqpSession:
 
 
 def _ids_in_range(owners: dict[int, Link], first: i64, last: i64) -> list[int]:
-    """The ids from first to last (serial numbers) that are known, at the cost of the smaller.
+    """The known ids from first to last (serial numbers), at the cost of the smaller set.
 
-    Raises WireError when they are the wrong way round, which would mean nearly all there are.
+    Raises WireError when first is after last, which would mean nearly all ids.
     """
     count: i64 = ((last - first) & UINT_MAX) + 1
     if last < first and count > UINT_MAX >> 1:

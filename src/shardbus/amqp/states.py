@@ -1,7 +1,7 @@
 """The transition tables of connection, session and link: the specification of what may follow what.
 
-A state and an input give the next state. An input that a table does not have is an error of
-whoever made it: received, of the peer (`amqp:illegal-state`); sent, of our owner.
+A state and an input give the next state. An input that a table lacks is an error: of the peer if it
+was received (`amqp:illegal-state`), of our owner if it was sent.
 """
 
 from typing import Final, TypeAlias
@@ -10,7 +10,7 @@ from shardbus.codec.errors import ILLEGAL_STATE, UsageError, WireError
 
 Table: TypeAlias = dict[tuple[int, int], int]
 
-# Inputs. What is received is odd, what is sent is even.
+# Inputs. Received inputs are odd, sent ones even.
 SEND_SASL_HEADER: Final = 0
 RECEIVE_SASL_HEADER: Final = 1
 SEND_MECHANISMS: Final = 2
@@ -131,7 +131,7 @@ SESSION: Final[Table] = {
 }
 
 # Link. DETACHING_EARLY: we detached before the peer answered our attach. LEFT_EARLY: the peer
-# detached before we answered its attach, which is still owed before our own detach.
+# detached before we answered its attach; we must still answer it before our own detach.
 UNATTACHED: Final = 0
 ATTACH_SENT: Final = 1
 ATTACH_RECEIVED: Final = 2
@@ -164,6 +164,6 @@ def advance(table: Table, state: int, cause: int) -> int:
     if following is None:
         name = _INPUT_NAMES[cause >> 1]
         if cause & 1 == 1:
-            raise WireError(ILLEGAL_STATE, f"{name} was not expected now")
-        raise UsageError(f"{name} may not be sent now")
+            raise WireError(ILLEGAL_STATE, f"{name} was not expected in this state")
+        raise UsageError(f"{name} must not be sent in this state")
     return following

@@ -73,7 +73,7 @@ def encode_terminus(terminus: Terminus | None) -> bytes:
 
 
 def decode_terminus(raw: bytes | None) -> Terminus | None:
-    """The terminus in `raw`, None for none. Raises DecodeError."""
+    """The terminus in `raw`, None for null. Raises DecodeError."""
     if raw is None:
         return None
     reader = ValueReader(raw, 0, len(raw))
@@ -93,7 +93,7 @@ def decode_terminus(raw: bytes | None) -> Terminus | None:
 
 
 def symbols_of(value: Value) -> list[str] | None:
-    """The names in a symbol or an array of them (`multiple` in the specification)."""
+    """The names in a symbol or an array of symbols (`multiple` in the specification)."""
     if value is None:
         return None
     items = value.values if isinstance(value, Array) else [value]

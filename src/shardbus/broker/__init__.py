@@ -1,5 +1,5 @@
 """Runs fragments: applies commands, commits their changes, answers; and finds the right fragment.
 
-Knows stores only by `stores.base.store`; which store it is, `app` decides.
-Nothing is answered before it is stored, and a failed commit means the fragment is loaded again.
+Knows stores only by `stores.base.store`; `app` chooses the kind of store. Nothing is answered
+before it is stored, and a fragment whose commit failed is loaded again.
 """

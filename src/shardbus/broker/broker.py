@@ -1,4 +1,4 @@
-"""A broker: one message store and the fragments it keeps, each with its runner."""
+"""A broker: one message store and its fragments, each with its runner."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 Counted: TypeAlias = tuple[Counters, int, list[ReaderStanding], int] | StoreError | Unavailable
-"""What a fragment holds, how many were ever sent, how far its readers are and how many bytes are
-staged beside it, or why that is not known.
+"""What a fragment holds, how many messages were ever sent, how far its readers are and how many
+bytes are staged; or why that is unknown.
 """
 
 
 class Membership(Protocol):
-    """To which namespace a store belongs. Blocking; may raise StoreError."""
+    """Which namespace a store belongs to. Blocking; may raise StoreError."""
 
     @property
     def namespace_id(self) -> str:
-        """Empty as long as it belongs to none."""
+        """The id of its namespace; empty as long as it belongs to none."""
         ...
 
     def join(self, namespace_id: str, *, is_empty_expected: bool) -> None:
@@ -57,9 +57,9 @@ class Membership(Protocol):
 class Broker:
     """Runs the fragments of one store. Implements `host.FragmentHost`.
 
-    `fragment_bytes_max` caps every fragment, whatever its entity allows; 0 is no cap. The rules of
-    each topic are evaluated by a publisher of its own; without `new_publisher` there are no topics.
-    Without a `membership` it serves whatever namespace it is asked to.
+    `fragment_bytes_max` caps every fragment, whatever its entity allows; 0 means no cap. Each topic
+    has a publisher, which evaluates its rules; without `new_publisher` there are no topics. Without
+    a `membership` the broker serves any namespace.
     """
 
     def __init__(  # noqa: PLR0913 - what it is made of
@@ -85,13 +85,13 @@ class Broker:
         self._is_sweeping = False
         self._runners: dict[FragmentId, Runner] = {}
         self._new_publisher = new_publisher
-        # Of each topic: all its fragments here publish by the same rules.
+        # By topic: all its fragments here publish by the same rules.
         self._publishers: dict[int, Publisher] = {}
         self._telling = Turns()
 
     @property
     def storage(self) -> Storage:
-        """What a backup holds still for a moment."""
+        """The storage, which a backup holds for a moment."""
         return self._storage
 
     def runner(self, entity: Entity, number: int) -> Runner:
@@ -129,7 +129,7 @@ class Broker:
             await self._write(
                 lambda _: membership.join(namespace_id, is_empty_expected=is_empty_expected)
             )
-        # In turn with what is still to be made for somebody who has gone.
+        # In turn with creations that are still under way for a caller that has gone.
         return await self._write(lambda store: store.highest_entity_id())
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
@@ -145,8 +145,8 @@ class Broker:
     async def update_topic(
         self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
     ) -> None:
-        """See `host.FragmentHost`. The topic's fragments run from now on: what is scheduled there
-        is due whether or not anyone publishes.
+        """See `host.FragmentHost`. The topic's fragments run from now on: messages scheduled there
+        become due whether or not anyone publishes.
         """
         publisher = self._publisher(topic)
         async with self._telling.take(str(topic.entity_id)):
@@ -157,7 +157,7 @@ class Broker:
             finally:
                 publisher.let_go()
         if self._publishers.get(topic.entity_id) is not publisher:
-            # The topic was deleted meanwhile.
+            # The topic was deleted in the meantime.
             return
         changed = [each for each in subscriptions if former.get(each.entity_id) is not each]
         for entity in (topic, *changed):
@@ -168,7 +168,7 @@ class Broker:
     async def _teach(
         self, publisher: Publisher, topic: Entity, subscriptions: Sequence[Entity]
     ) -> None:
-        """Tell a publisher, in as many turns of the loop as there are many rules."""
+        """Give a publisher its rules, in several turns of the loop if there are many."""
         while publisher.is_busy:
             await self._stand_still(publisher)
         lesson = publisher.lesson(topic, subscriptions)
@@ -176,12 +176,12 @@ class Broker:
             for _ in lesson:
                 await asyncio.sleep(0)
         finally:
-            # Whoever asked may be gone: half of the rules are none.
+            # The caller may be gone, but the rules must not be left incomplete.
             for _ in lesson:
                 pass
 
     async def _stand_still(self, publisher: Publisher) -> None:
-        """Wait until nothing is half published."""
+        """Wait until no message is half published."""
         still: asyncio.Future[None] = self._loop.create_future()
 
         def told() -> None:
@@ -192,7 +192,7 @@ class Broker:
         await still
 
     def configure(self, entity: Entity, numbers: Sequence[int]) -> None:
-        """Let a description take effect in those fragments that run."""
+        """Apply a description to the running fragments."""
         for number in numbers:
             runner = self._runners.get(FragmentId(entity.entity_id, number))
             if runner is not None:
@@ -212,12 +212,12 @@ class Broker:
     async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
         if not is_timed:
             return await self._read(lambda store: store.fragments())
-        # Stages end in time, too.
+        # Stages expire, too.
         found = await self._read(lambda store: store.timed() + store.recorded((STAGE,)))
         return list(dict.fromkeys(found))
 
     async def in_doubt(self) -> list[FragmentId]:
-        # What is being published goes on as soon as its fragment is asked for anything.
+        # A publication continues as soon as its fragment is started.
         kinds = (PREPARED, DECISION, PUBLISHING)
         return await self._read(lambda store: store.recorded(kinds))
 
@@ -229,8 +229,8 @@ class Broker:
         found = self._running_counters(fragments)
         others = [each for each in fragments if each not in found]
         found.update(await self._stored_counters(others))
-        # A fragment that was loaded meanwhile may be storing more, and tells of it when it knows:
-        # whoever was told of it now would hear next that the fragment ends before that.
+        # A fragment that was loaded in the meantime may be storing more, and reports it itself. The
+        # older number from the store would be reported after it.
         found.update(self._running_counters(others))
         return [self._described(fragment, found[fragment]) for fragment in fragments]
 
@@ -252,7 +252,7 @@ class Broker:
         publisher = self._publishers.get(topic.entity_id)
         if publisher is None:
             if self._new_publisher is None:
-                raise Refused(NOT_IMPLEMENTED, f"Broker {self.name} runs no topics.")
+                raise Refused(NOT_IMPLEMENTED, f"Broker {self.name} does not run topics.")
             publisher = self._new_publisher()
             self._publishers[topic.entity_id] = publisher
         return publisher
@@ -270,7 +270,7 @@ class Broker:
         return found
 
     async def _stored_counters(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, Counted]:
-        """What the store has of fragments that do not run, in one read."""
+        """The stored counters of fragments that do not run, in one read."""
         if not fragments:
             return {}
 
@@ -305,8 +305,8 @@ class Broker:
             found.readers = readers
             found.claimed_count = sum(reader.claimed for reader in readers)
             if runner is not None and runner.state == UNAVAILABLE:
-                # What cannot be written can often be read: the numbers are right, and nobody is
-                # served.
+                # A store that cannot be written can often be read: the numbers are right, but
+                # nobody is served.
                 found.state, found.reason = FRAGMENT_UNAVAILABLE, runner.reason
             else:
                 found.reason = self._storage.shortage
@@ -316,7 +316,7 @@ class Broker:
         return found
 
     def _sweep_soon(self) -> None:
-        """Remove what deleted fragments left, a piece at a time between commits."""
+        """Remove the data of deleted fragments, a piece at a time between commits."""
         if self._is_sweeping:
             return
         self._is_sweeping = True
@@ -324,7 +324,7 @@ class Broker:
         def swept(more: bool | StoreError) -> None:
             self._is_sweeping = False
             if isinstance(more, StoreError):
-                log.warning("%s: sweeping deleted fragments: %s", self.name, more)
+                log.warning("%s: removing deleted fragments failed: %s", self.name, more)
             elif more:
                 self._loop.call_soon(self._sweep_soon)
 
@@ -356,7 +356,7 @@ class Broker:
 
 def _statistics(number: int, counters: Counters) -> FragmentStatistics:
     main, *others = counters.lines
-    # Whatever is in a dead-letter line is a dead letter, deferred or not.
+    # Everything in a dead-letter line is a dead letter, deferred or not.
     counts = [main.count, *(line.count + line.deferred + line.scheduled for line in others)]
     found = FragmentStatistics(number, counts, counters.total_bytes(), FRAGMENT_AVAILABLE, "")
     found.deferred_count = main.deferred

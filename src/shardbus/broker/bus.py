@@ -1,4 +1,4 @@
-"""The one object gateways call: the namespace, who may use it, and the way to every entity."""
+"""The one object that gateways call: the namespace, its access rules, and all entities."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from shardbus.stores.base.store import FragmentId
 
 log = logging.getLogger(__name__)
 
-# Reasons that `problems` names; what is beyond them is merely counted.
+# Reasons that `problems` lists; further ones are only counted.
 PROBLEMS_MAX: Final = 20
 DOUBT_WAIT_MS: Final = 5_000
 
 
 class OpenFragment(FragmentPort, Browsable, Protocol):
-    """A fragment to be used, here or in another process."""
+    """A fragment in use, here or in another process."""
 
     @property
     def state(self) -> str: ...
 
     @property
     def reason(self) -> str:
-        """Why it is not available, or takes nothing more in."""
+        """Why it is unavailable, or accepts no additions."""
         ...
 
 
 class FragmentOpener(Protocol):
-    """A broker, as far as using its fragments goes."""
+    """The part of a broker that serves users of its fragments."""
 
     def runner(self, entity: Entity, number: int) -> OpenFragment:
         """A fragment, started when it is first asked for."""
@@ -63,7 +63,7 @@ class FragmentOpener(Protocol):
 
 @final
 class EntityHandle:
-    """An entity in use: its description, its fragments and the way to them."""
+    """An entity in use: its description, its fragments and its router."""
 
     def __init__(
         self,
@@ -103,17 +103,17 @@ class Bus:
         self._brokers = brokers
         self._new_seed = new_seed
         self._handles: dict[int, EntityHandle] = {}
-        # Brokers that have not been asked yet for fragments in which something is due.
+        # Brokers that have not yet been asked for fragments with due messages.
         self._brokers_to_open = set(range(len(brokers)))
         namespace.subscribe(self)
 
     def find(self, name: str) -> EntityHandle | None:
-        """The entity of this name (in lower case), ready to be used; None if there is none."""
+        """The entity of this name (in lower case), ready for use; None if there is none."""
         entity = self.namespace.find(name)
         return None if entity is None else self._handle(entity)
 
     def fragment(self, entity_id: int, number: int) -> FragmentPort | None:
-        """One fragment of an entity, ready to be used; None if there is none (any more)."""
+        """One fragment of an entity, ready for use; None if it does not exist (any more)."""
         entity = self.namespace.find_id(entity_id)
         if entity is None:
             return None
@@ -123,7 +123,7 @@ class Bus:
         return None
 
     async def in_doubt(self) -> list[FragmentId]:
-        """The fragments that have transactions to finish, of those brokers that can be asked."""
+        """The fragments with unfinished transactions, of the reachable brokers."""
         found: list[FragmentId] = []
         for broker in self._brokers:
             with suppress(Refused, Unavailable, TimeoutError):
@@ -134,12 +134,13 @@ class Bus:
     async def may_be_held(self, entity_id: int) -> bool:
         """Whether a broker holds anything of an entity, known or not, or cannot be asked.
 
-        An entity that the catalogue merely forgot comes back with all that its fragments hold.
+        An entity that is missing only in an old catalogue comes back with all that its fragments
+        hold.
         """
         return not await self.without_fragments([entity_id])
 
     async def without_fragments(self, entity_ids: Sequence[int]) -> list[int]:
-        """Those of these entities of which no broker holds anything; none if one is away."""
+        """Those of these entities of which no broker holds anything; empty if a broker is away."""
         held: set[int] = set()
         for broker in self._brokers:
             try:
@@ -169,16 +170,18 @@ class Bus:
         return handle
 
     async def open_timed(self) -> None:
-        """Run the fragments in which time does something, although nobody asks for them.
+        """Run the fragments in which messages are or will be due, although nobody uses them.
 
-        Otherwise what was scheduled would wait, after a restart, for the first one who comes.
-        Brokers that cannot be reached are left for the next call.
+        Otherwise scheduled messages would wait, after a restart, for the first client. Unreachable
+        brokers are left for the next call.
         """
         for index in list(self._brokers_to_open):
             try:
                 timed = await self.namespace.timed(index)
             except Unavailable as error:
-                log.warning("broker %s is asked again for what is scheduled: %s", index, error)
+                log.warning(
+                    "broker %s will be asked again for scheduled messages: %s", index, error
+                )
                 continue
             self._brokers_to_open.discard(index)
             for entity in timed:
@@ -207,11 +210,11 @@ class Bus:
         return EntityHandle(entity, runners, router, operations, readers, staging)
 
     def in_use(self) -> list[EntityHandle]:
-        """The entities that somebody has asked for since the start."""
+        """The entities that were used since the start."""
         return list(self._handles.values())
 
     def problems(self) -> list[str]:
-        """Which fragments in use are unavailable or take nothing more in, and why, for people."""
+        """Texts about fragments in use that are unavailable or accept no additions."""
         found: dict[tuple[str, str], list[int]] = {}
         short: dict[str, int] = {}
         for handle in self._handles.values():
@@ -220,9 +223,9 @@ class Bus:
                     numbers = found.setdefault((handle.entity.name, runner.reason), [])
                     numbers.append(runner.fragment_id.number)
                 elif runner.is_available and runner.reason:
-                    # A full disk concerns all entities alike: one line, not one for each.
+                    # A full disk affects all entities alike: one line, not one for each.
                     short[runner.reason] = short.get(runner.reason, 0) + 1
-        told = [f"{count} fragments take nothing more in: {why}" for why, count in short.items()]
+        told = [f"{count} fragments accept no new messages: {why}" for why, count in short.items()]
         told += [
             f"fragments of '{name}' are unavailable ({', '.join(map(str, numbers))}): {reason}"
             for (name, reason), numbers in found.items()

@@ -1,9 +1,9 @@
-"""The time, as something to be handed in: what moment it is, and how much time passes.
+"""The time as a dependency: the present moment, and how much time passes.
 
-The two are different clocks (docs/adr/0035-two-clocks.md). The wall clock says what everybody calls
-this moment, and jumps when somebody sets it; the steady clock never jumps, and says nothing but how
-much later one reading was than another. What happens *at* a moment goes by the first, what lasts
-*for* a time by the second. A steady reading means nothing to another process or after a restart.
+The two are different clocks (docs/adr/0035-two-clocks.md). The wall clock tells the present moment,
+and jumps when somebody sets it. The steady clock never jumps, and only tells how much later one
+reading was than another. What happens *at* a moment uses the first, what lasts *for* a time the
+second. A steady reading means nothing in another process or after a restart.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Clock(Protocol):
         ...
 
     def steady_ms(self) -> int:
-        """Milliseconds since some moment, never 0. It goes as the event loop's timers do."""
+        """Milliseconds since some moment, never 0. It runs like the event loop's timers."""
         ...
 
 
@@ -26,7 +26,7 @@ class Clock(Protocol):
 class SystemClock:
     """The clocks of the machine.
 
-    The steady one stands while the machine is suspended: nobody could renew a lock meanwhile.
+    The steady clock stands while the machine is suspended, because nobody could renew a lock then.
     """
 
     def now_ms(self) -> int:

@@ -1,4 +1,4 @@
-"""Calls back those who have nothing to do with each other: what goes wrong there stays there."""
+"""Calls back independent recipients: a failure of one does not affect the others."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 def guarded(callback: Callable[[], None]) -> None:
-    """Call somebody back; a failure is logged, and no trouble of those who come next."""
+    """Call a function; a failure is logged, and does not affect the next call."""
     try:
         callback()
     except Exception:

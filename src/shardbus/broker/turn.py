@@ -1,4 +1,4 @@
-"""Turns: one at a time for each key, in the order they came."""
+"""Turns: one at a time for each key, in the order of arrival."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Protocol, final
 
 
 class TurnTaker(Protocol):
-    """Decides who may go on; the context lasts as long as the turn."""
+    """Grants turns; the context lasts as long as the turn."""
 
     def take(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Wait for the turn of a key; "" is the turn of work on everything. May be Unavailable."""
+        """Wait for the turn of a key; "" is the turn for work on everything. May raise
+        Unavailable.
+        """
         ...
 
 
 @final
 class Turns:
-    """Makes work on the same key wait for each other; other keys are not delayed."""
+    """Makes work on the same key wait; other keys are not delayed."""
 
     def __init__(self) -> None:
         self._turns: dict[str, asyncio.Lock] = {}

@@ -1,4 +1,4 @@
-"""AMQP's type system: values that Python has no type for, and all values as bytes and back.
+"""AMQP's type system: values for which Python has no type, and the encoding of all values.
 
-Pure, and knows no other package: the protocol engine and the messages stand on it.
+Pure; imports no other package. The protocol engine and the messages are built on it.
 """

@@ -5,7 +5,7 @@ from typing import Final
 
 from shardbus.codec.errors import EncodeError
 
-# By the number of bytes: how many bits the exponent takes, what is added to it, and the digits.
+# By the number of bytes: the bits of the exponent, its bias, and the digits.
 _LAYOUTS: Final[dict[int, tuple[int, int, int]]] = {
     4: (8, 101, 7),
     8: (10, 398, 16),
@@ -42,7 +42,7 @@ def write_decimal(number: Decimal) -> bytes:
     rounded = _ROUNDING.create_decimal(number)
     sign, digits, exponent = rounded.as_tuple()
     if not isinstance(exponent, int):
-        raise EncodeError(f"{number} does not fit 128 bits")
+        raise EncodeError(f"{number} does not fit in 128 bits")
     exponent_bits, bias, _ = _LAYOUTS[_WIDEST]
     coefficient = int("".join([str(digit) for digit in digits]))
     trailing = _WIDEST * 8 - 1 - exponent_bits

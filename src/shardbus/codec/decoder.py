@@ -33,23 +33,24 @@ from shardbus.codec.types import (
     text_of,
 )
 
-# Which constructor codes exist, so that skipping refuses what decoding would.
+# The existing constructor codes, so that skipping refuses what decoding would refuse.
 _PRIMITIVE_CODES: Final = frozenset(
     {0x40, 0x41, 0x42, 0x43, 0x44, 0x45, 0x50, 0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x60, 0x61}
     | {0x70, 0x71, 0x72, 0x73, 0x74, 0x80, 0x81, 0x82, 0x83, 0x84, 0x94, 0x98, 0xA0, 0xA1, 0xA3}
     | {0xB0, 0xB1, 0xB3, 0xC0, 0xC1, 0xD0, 0xD1, 0xE0, 0xF0}
 )
 KNOWN_CODES: Final = bytes(1 if code in _PRIMITIVE_CODES else 0 for code in range(256))
-# Bytes after the code, by its upper half; sizes of variable ones (0xA up) come from the wire.
+# Bytes after the code, by its upper half; the sizes of variable types (0xA and up) are on the wire.
 _FIXED_WIDTHS: Final = bytes((0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 1, 4, 1, 4, 1, 4))
 
 
 @final
 @mypyc_attr(acyclic=True, free_list_len=1)
 class ValueReader:
-    """A position in a buffer, moved on by every read; raises DecodeError and is then spent.
+    """A position in a buffer, advanced by every read. After a DecodeError the reader must not be
+    used.
 
-    The `*_field` methods read the next field of the list entered last and give the default for
+    The `*_field` methods read the next field of the list entered last and return the default for
     null and for fields that a shortened list leaves out.
     """
 
@@ -61,12 +62,15 @@ class ValueReader:
         self.list_end: i64 = position
         self.depth: i64 = 0
         self.zero_width_left: i64 = ZERO_WIDTH_ELEMENTS_MAX
-        # Met something that is understood but is not how the specification has it.
+        # Whether the reader met an encoding that it understands although the specification forbids
+        # it.
         self.is_loose: bool = False
 
     def require(self, size: i64) -> None:
         if size > self.end - self.position:
-            raise DecodeError(f"a value needs {size} bytes, {self.end - self.position} are left")
+            raise DecodeError(
+                f"a value needs {size} bytes, but only {self.end - self.position} are left"
+            )
 
     def u8(self) -> i64:
         position: i64 = self.position
@@ -123,19 +127,19 @@ class ValueReader:
             self.skip_content(code)
 
     def skip_content(self, code: i64) -> None:
-        """Move past what follows the constructor `code`."""
+        """Skip the content after the constructor `code`."""
         if KNOWN_CODES[code] == 0:
-            raise DecodeError(f"0x{int(code):02x} is no AMQP type")
+            raise DecodeError(f"0x{int(code):02x} is not an AMQP type")
         size: i64 = _FIXED_WIDTHS[code >> 4]
         if code >= 0xA0:
             size = self.u8() if size == 1 else self.u32()
             if code >= 0xC0 and size == 0:
-                raise DecodeError("a compound value without its count")
+                raise DecodeError("a compound value has no count")
         self.require(size)
         self.position += size
 
     def raw(self) -> bytes:
-        """The next value as it is encoded."""
+        """The next value in its encoded form."""
         start: i64 = self.position
         self.skip()
         return self.buffer[start : self.position]
@@ -159,7 +163,7 @@ class ValueReader:
             return self._wide(code)
         if code == 0:
             return self._described()
-        raise DecodeError(f"0x{int(code):02x} is no AMQP type")
+        raise DecodeError(f"0x{int(code):02x} is not an AMQP type")
 
     def _described(self) -> Value:
         self._descend()
@@ -182,7 +186,7 @@ class ValueReader:
         if code == codes.LIST0:
             empty: list[Value] = []
             return empty
-        raise DecodeError(f"0x{int(code):02x} is no AMQP type")
+        raise DecodeError(f"0x{int(code):02x} is not an AMQP type")
 
     def _one_byte(self, code: i64) -> Value:
         byte: i64 = self.u8()
@@ -201,7 +205,7 @@ class ValueReader:
             return Ubyte(byte)
         if code == codes.BYTE:
             return Byte(signed)
-        raise DecodeError(f"0x{int(code):02x} is no AMQP type")
+        raise DecodeError(f"0x{int(code):02x} is not an AMQP type")
 
     def _wide(self, code: i64) -> Value:
         kind: i64 = code >> 4
@@ -218,7 +222,7 @@ class ValueReader:
             return Uuid(self.take(16))
         if code == codes.DECIMAL128:
             return Decimal128(self.take(16))
-        raise DecodeError(f"0x{int(code):02x} is no AMQP type")
+        raise DecodeError(f"0x{int(code):02x} is not an AMQP type")
 
     def _four_bytes(self, code: i64) -> Value:
         if code == codes.FLOAT:
@@ -232,9 +236,9 @@ class ValueReader:
             return Int(number - 0x100000000 if number >= 0x80000000 else number)
         if code == codes.CHAR:
             if number > 0x10FFFF:
-                raise DecodeError(f"0x{int(number):x} is no Unicode code point")
+                raise DecodeError(f"0x{int(number):x} is not a Unicode code point")
             return Char(number)
-        raise DecodeError(f"0x{int(code):02x} is no AMQP type")
+        raise DecodeError(f"0x{int(code):02x} is not an AMQP type")
 
     def _eight_bytes(self, code: i64) -> Value:
         if code == codes.LONG:
@@ -247,7 +251,7 @@ class ValueReader:
             return read_double(self.take(8))
         if code == codes.DECIMAL64:
             return Decimal64(self.take(8))
-        raise DecodeError(f"0x{int(code):02x} is no AMQP type")
+        raise DecodeError(f"0x{int(code):02x} is not an AMQP type")
 
     def _variable(self, code: i64) -> Value:
         content = self.take(self.u8() if code < 0xB0 else self.u32())
@@ -258,12 +262,14 @@ class ValueReader:
             return content
         if kind == 3:
             return Symbol(ascii_text(content))
-        raise DecodeError(f"0x{int(code):02x} is no AMQP type")
+        raise DecodeError(f"0x{int(code):02x} is not an AMQP type")
 
     def _compound(self, code: i64) -> Value:
-        """A list, map or array: inside it `end` is its own end, and it must be used up."""
+        """A list, map or array. While it is read, `end` is its own end, and it must be read
+        completely.
+        """
         if KNOWN_CODES[code] == 0:
-            raise DecodeError(f"0x{int(code):02x} is no AMQP type")
+            raise DecodeError(f"0x{int(code):02x} is not an AMQP type")
         self._descend()
         is_narrow = (code >> 4) & 1 == 0
         size: i64 = self.u8() if is_narrow else self.u32()
@@ -275,7 +281,9 @@ class ValueReader:
             value: Value = self._array(count)
         else:
             if count > self.end - self.position:
-                raise DecodeError(f"{count} elements do not fit {self.end - self.position} bytes")
+                raise DecodeError(
+                    f"{count} elements do not fit in {self.end - self.position} bytes"
+                )
             value = self._list(count) if code & 0x0F == 0 else self._map(count)
         if self.position != self.end:
             raise DecodeError("a compound value is longer than its elements")
@@ -291,7 +299,7 @@ class ValueReader:
 
     def _map(self, count: i64) -> Value:
         if count & 1 != 0:
-            raise DecodeError("a map with a key without a value")
+            raise DecodeError("a map has a key without a value")
         entries: dict[Value, Value] = {}
         pairs: list[tuple[Value, Value]] = []
         is_plain = True
@@ -302,7 +310,7 @@ class ValueReader:
             if not is_plain_key(key):
                 is_plain = False
             elif key in entries:
-                raise DecodeError("a map with the same key twice")
+                raise DecodeError("a map has the same key twice")
             else:
                 entries[key] = value
         return entries if is_plain else Map(pairs)
@@ -323,17 +331,17 @@ class ValueReader:
 
     def _bound_array(self, code: i64, count: i64) -> None:
         if KNOWN_CODES[code] == 0:
-            raise DecodeError(f"0x{int(code):02x} is no AMQP type")
+            raise DecodeError(f"0x{int(code):02x} is not an AMQP type")
         width: i64 = _FIXED_WIDTHS[code >> 4]
         if width == 0:
             self.zero_width_left -= count
             if self.zero_width_left < 0:
-                raise DecodeError("too many array elements without bytes")
+                raise DecodeError("an array has too many elements without bytes")
         elif count * width > self.end - self.position:
-            raise DecodeError(f"{count} elements do not fit {self.end - self.position} bytes")
+            raise DecodeError(f"{count} elements do not fit in {self.end - self.position} bytes")
 
     def enter_list(self) -> None:
-        """Start on a list's fields; `leave_list` moves past those that were not read."""
+        """Enter a list of fields; `leave_list` skips those that were not read."""
         code: i64 = self.u8()
         if code == codes.LIST0:
             self.fields_left = 0
@@ -347,19 +355,19 @@ class ValueReader:
         self.list_end = self.position + size
         count: i64 = self.u8() if is_narrow else self.u32()
         if self.position > self.list_end or count > self.list_end - self.position:
-            raise DecodeError("a list with more fields than bytes")
+            raise DecodeError("a list has more fields than bytes")
         self.fields_left = count
 
     def leave_list(self) -> None:
-        """Check that the fields read stayed inside the list and go to its end."""
+        """Check that the fields read are inside the list, and go to its end."""
         while self.fields_left > 0:
             self.fields_left -= 1
             self.skip()
         if self.position != self.list_end:
-            raise DecodeError("a list whose size is not that of its fields")
+            raise DecodeError("the size of a list does not match its fields")
 
     def enter_described_list(self) -> i64:
-        """Start on a described list's fields; the descriptor code, of a symbol -1."""
+        """Enter a described list; returns the descriptor code, -1 for an unknown symbol."""
         if self.u8() != 0:
             raise DecodeError("a described list was expected")
         code: i64 = self.descriptor_code()
@@ -367,7 +375,7 @@ class ValueReader:
         return code
 
     def descriptor_code(self) -> i64:
-        """The descriptor that comes next as a number; -1 for one that we do not know."""
+        """The next descriptor as a number; -1 for an unknown one."""
         code: i64 = self.u8()
         if code == codes.SMALLULONG:
             return self.u8()
@@ -382,7 +390,7 @@ class ValueReader:
             return codes.BY_NAME.get(self.take(self.u8()), -1)
         self._descend()
         if code == 0:
-            raise DecodeError("a descriptor that is itself described")
+            raise DecodeError("a descriptor is itself described")
         self.skip_content(code)
         self.depth -= 1
         return -1
@@ -403,14 +411,14 @@ class ValueReader:
             return default
         number = self._integer(code)
         if number < 0 or number > UINT_MAX:
-            raise DecodeError(f"{number} is no unsigned 32-bit number")
+            raise DecodeError(f"{number} is not an unsigned 32-bit number")
         return number
 
     def ulong_field(self, default: int) -> int:
         """An unsigned integer of up to 64 bits, encoded in any width."""
         number = self.integer_field(default)
         if number < 0 and number != default:
-            raise DecodeError(f"{number} is no unsigned number")
+            raise DecodeError(f"{number} is not an unsigned number")
         return number
 
     def integer_field(self, default: int) -> int:
@@ -438,7 +446,7 @@ class ValueReader:
         return default if flag < 0 else flag > 0
 
     def flag_field(self) -> i64:
-        """0 is false, 1 true, and -1 nothing."""
+        """0 is false, 1 true, and -1 null."""
         if self.fields_left == 0:
             return -1
         self.fields_left -= 1
@@ -477,13 +485,13 @@ class ValueReader:
         return self.text_of_code(code)
 
     def text_of_code(self, code: i64) -> str:
-        """The string or symbol whose constructor was just read, or binary in its place."""
+        """The string or symbol whose constructor was just read; binary is accepted in its place."""
         if code == codes.STRING8 or code == codes.SYMBOL8:
             content = self.take(self.u8())
         elif code == codes.STRING32 or code == codes.SYMBOL32:
             content = self.take(self.u32())
         elif code == codes.BINARY8 or code == codes.BINARY32:
-            # What the Python SDK makes of text that it received and sends again.
+            # The Python SDK sends text that it received as binary.
             self.is_loose = True
             return utf8(self.take(self.u8() if code == codes.BINARY8 else self.u32()))
         else:
@@ -520,18 +528,20 @@ def utf8(content: bytes) -> str:
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise DecodeError("a string that is not UTF-8") from error
+        raise DecodeError("a string is not UTF-8") from error
 
 
 def ascii_text(content: bytes) -> str:
     try:
         return content.decode("ascii")
     except UnicodeDecodeError as error:
-        raise DecodeError("a symbol that is not ASCII") from error
+        raise DecodeError("a symbol is not ASCII") from error
 
 
 def is_plain_key(key: Value) -> bool:
-    """Whether a dict keeps the key apart from all others: True, 1 and 1.0 are one key to it."""
+    """Whether a dict distinguishes the key from all others: to a dict True, 1 and 1.0 are one
+    key.
+    """
     return key is None or (
         isinstance(key, (str, Symbol, bytes, int, Integer, Opaque)) and not isinstance(key, bool)
     )

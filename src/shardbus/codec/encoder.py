@@ -42,7 +42,9 @@ _SMALL_UINTS: Final = [b"\x43"] + [bytes([codes.SMALLUINT, number]) for number i
 
 
 def encode(value: Value) -> bytes:
-    """The encoded value; EncodeError when it has no AMQP type, is out of range or too deep."""
+    """The encoded value; EncodeError when it has no AMQP type, is out of range or nested too
+    deeply.
+    """
     return _encode(value, 0)
 
 
@@ -104,7 +106,7 @@ def encode_symbol_map(entries: dict[str, Value] | None) -> bytes:
 
 
 def encode_fields(descriptor: i64, fields: list[bytes]) -> bytes:
-    """A described list of encoded fields, trailing nulls left out, at least one field kept."""
+    """A described list of encoded fields without trailing nulls, but with at least one field."""
     count: i64 = len(fields)
     while count > 1 and fields[count - 1] == NULL:
         count -= 1
@@ -122,12 +124,12 @@ def compound(narrow_code: i64, parts: list[bytes]) -> bytes:
 
 
 def u32(number: i64) -> bytes:
-    """Four bytes, big end first; the caller knows that the number fits."""
+    """Four bytes, big-endian; the caller knows that the number fits."""
     return int(number).to_bytes(4, "big")
 
 
 def u64(number: int) -> bytes:
-    """Eight bytes, two's complement, big end first; the caller knows that the number fits."""
+    """Eight bytes, two's complement, big-endian; the caller knows that the number fits."""
     return number.to_bytes(8, "big", signed=True)
 
 
@@ -135,7 +137,7 @@ def utf8(text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise EncodeError("text with lone surrogates has no UTF-8") from error
+        raise EncodeError("text with lone surrogates cannot be encoded as UTF-8") from error
 
 
 def _encode(value: Value, depth: i64) -> bytes:
@@ -175,7 +177,7 @@ def _encode_rare(value: Value, depth: i64) -> bytes:
         return b"\x00" + _encode(value.descriptor, depth + 1) + _encode(value.value, depth + 1)
     if isinstance(value, Array):
         return _encode_array(value, depth)
-    raise EncodeError(f"{type(value).__name__} is no AMQP type")
+    raise EncodeError(f"{type(value).__name__} is not an AMQP type")
 
 
 def _encode_list(values: list[Value], depth: i64) -> bytes:
@@ -225,7 +227,7 @@ def _integer_code(value: Integer) -> int:
         return codes.BYTE
     if isinstance(value, Char):
         return codes.CHAR
-    raise EncodeError(f"{type(value).__name__} is no AMQP type")
+    raise EncodeError(f"{type(value).__name__} is not an AMQP type")
 
 
 def _opaque_code(value: Opaque) -> int:
@@ -237,7 +239,7 @@ def _opaque_code(value: Opaque) -> int:
         return codes.DECIMAL64
     if isinstance(value, Decimal128):
         return codes.DECIMAL128
-    raise EncodeError(f"{type(value).__name__} is no AMQP type")
+    raise EncodeError(f"{type(value).__name__} is not an AMQP type")
 
 
 def _encode_array(array: Array, depth: i64) -> bytes:
@@ -255,11 +257,11 @@ def _encode_array(array: Array, depth: i64) -> bytes:
 
 def _array_code(code: int) -> int:
     if code not in _ELEMENT_TYPES:
-        raise EncodeError(f"0x{code:02x} is no AMQP type")
+        raise EncodeError(f"0x{code:02x} is not an AMQP type")
     return code
 
 
-# The Python type of an array's elements and the number of bytes of each; 0 is none or variable.
+# The Python type of an array's elements and the bytes of each; 0 means none or variable.
 _ELEMENT_TYPES: Final[dict[int, tuple[type[object], int]]] = {
     codes.NULL: (type(None), 0),
     codes.TRUE: (bool, 0),
@@ -389,7 +391,7 @@ def _float32(number: float) -> bytes:
     try:
         return write_float(number)
     except OverflowError as error:
-        raise EncodeError(f"{number} does not fit 32 bits") from error
+        raise EncodeError(f"{number} does not fit in 32 bits") from error
 
 
 def _fixed(number: int, width: int, signed: bool, name: str) -> bytes:
@@ -403,7 +405,7 @@ def _ascii(name: str) -> bytes:
     try:
         return name.encode("ascii")
     except UnicodeEncodeError as error:
-        raise EncodeError(f"a symbol is ASCII, not {name!r}") from error
+        raise EncodeError(f"a symbol must be ASCII, not {name!r}") from error
 
 
 def _check(number: int, low: int, high: int, name: str) -> int:

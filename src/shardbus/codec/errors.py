@@ -1,4 +1,4 @@
-"""What can go wrong in this package, and the error conditions a peer can be told."""
+"""The errors of this package, and the error conditions that a peer can get."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ class WireError(Exception):
 
 
 class DecodeError(WireError):
-    """Bytes that are not what they should be."""
+    """Bytes that are not a valid encoding."""
 
     def __init__(self, description: str) -> None:
         super().__init__(DECODE_ERROR, description)

@@ -1,14 +1,14 @@
-"""AMQP values that Python has no type of its own for.
+"""AMQP values for which Python has no type.
 
 null, boolean, string, binary, list, map, double and long are None, bool, str, bytes, list, dict,
-float and int. Every other type is wrapped, so that what was decoded encodes to the same type again;
-wrapped values are equal when both type and value are.
+float and int. Every other type is wrapped, so that a decoded value is encoded to the same type
+again; wrapped values are equal when both type and value are.
 """
 
 from typing import TypeAlias, final
 
-# What `encode` takes and `decode` gives. Containers are invariant in Python's type system, so the
-# closed union would refuse a plain `dict[str, int]`; `encode` refuses what is not an AMQP value.
+# What `encode` accepts and `decode` returns. Containers are invariant in Python's type system, so
+# the closed union would refuse a plain `dict[str, int]`; `encode` refuses other values.
 Value: TypeAlias = object
 
 
@@ -171,8 +171,8 @@ class Described:
 class Array:
     """Values of one type: `code` is their constructor (one of `codes`), written once.
 
-    `descriptors` stand, outermost first, before the constructor when the elements are described;
-    `values` then hold the elements without them.
+    When the elements are described, `descriptors` come before the constructor, outermost first, and
+    `values` are the elements without them.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class Array:
 
 @final
 class Map:
-    """A map whose keys a dict cannot hold apart (true, 1 and 1.0) or at all (lists, maps)."""
+    """A map whose keys a dict cannot distinguish (true, 1 and 1.0) or cannot hold (lists, maps)."""
 
     def __init__(self, pairs: list[tuple[Value, Value]]) -> None:
         self.pairs = pairs
@@ -215,7 +215,8 @@ class Map:
 
 
 def value_of(value: Value) -> Value:
-    """The plain Python value inside a wrapper; arrays become lists, anything else is itself.
+    """The plain Python value inside a wrapper; arrays become lists, any other value is returned
+    unchanged.
 
     Descriptors are dropped, containers keep their elements wrapped.
     """

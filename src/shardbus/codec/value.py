@@ -1,4 +1,4 @@
-"""AMQP values to bytes and back."""
+"""Encodes AMQP values to bytes and decodes them."""
 
 from shardbus.codec.decoder import ValueReader
 from shardbus.codec.encoder import encode
@@ -15,7 +15,7 @@ def decode(buffer: bytes, offset: int = 0) -> tuple[Value, int]:
 
 
 def skip(buffer: bytes, offset: int = 0) -> int:
-    """The offset after the value at `offset`; contents of containers are not looked at."""
+    """The offset after the value at `offset`; the contents of containers are not examined."""
     reader = ValueReader(buffer, offset, len(buffer))
     reader.skip()
     return reader.position

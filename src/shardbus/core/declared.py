@@ -1,8 +1,8 @@
-"""How commands, replies and frames declare their fields; what writes them as bytes reads this.
+"""How commands, replies and frames declare their fields; the wire encoder is derived from this.
 
-A class has its fields in `FIELDS`, by the names of its attributes, which are also the names of the
-parameters of its constructor. They are written in that order. A constructor raises ValueError when
-its arguments do not fit each other.
+A class lists its fields in `FIELDS` under the names of its attributes. The constructor takes
+parameters of the same names. Fields are written in the order of `FIELDS`. A constructor raises
+ValueError when its arguments contradict each other.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ FAMILIES: Final = 8
 
 @final
 class Form:
-    """What values a field has, and so how they are written.
+    """The values that a field can have, which decides how they are written.
 
-    An OPTIONAL one is not written when the value is `absent`. Of the values up to `top` a SMALL one
-    says `noun` when it has none of them.
+    An OPTIONAL field is not written when its value is `absent`. A SMALL field holds a number up to
+    `top`; the error for a larger one calls the field `noun`.
     """
 
     def __init__(  # noqa: PLR0913 - a record, all but the first by keyword
@@ -67,13 +67,13 @@ class Form:
 
 
 class Declared:
-    """Something that says what fields it has."""
+    """A class that declares its fields."""
 
     FIELDS: ClassVar[dict[str, Form]] = {}
 
 
 class Asked(Declared):
-    """A command. Its family decides it."""
+    """A command. The handler of its family decides it."""
 
     FAMILY: ClassVar[int] = OF_RUNNER
 
@@ -88,12 +88,12 @@ def small(top: int, noun: str) -> Form:
 
 
 def fixed(size: int) -> Form:
-    """So many bytes."""
+    """Exactly `size` bytes."""
     return Form(FIXED, top=size)
 
 
 def word(words: tuple[str, ...], noun: str) -> Form:
-    """One of some words."""
+    """One of the given words."""
     return Form(WORD, words=words, noun=noun)
 
 
@@ -103,7 +103,7 @@ def maybe(form: Form) -> Form:
 
 
 def unless(absent: object, form: Form) -> Form:
-    """A value that is usually this one."""
+    """A value that is usually `absent`, and then is not written."""
     return Form(OPTIONAL, parts=(form,), absent=absent)
 
 
@@ -116,12 +116,12 @@ def tuple_of(*forms: Form) -> Form:
 
 
 def keyed(form: Form) -> Form:
-    """A dictionary by numbers."""
+    """A dictionary with integer keys."""
     return Form(KEYED, parts=(form,))
 
 
 def record(of: type[object], known: dict[str, Form] | None = None) -> Form:
-    """Something with fields: those that its class declares, or that are known of it."""
+    """A nested object: its fields are those that its class declares, or those in `known`."""
     return Form(RECORD, record=of, fields=known)
 
 
@@ -132,7 +132,7 @@ NUMBER: Final = Form(INTEGER)
 TEXT: Final = Form(STRING)
 DATA: Final = Form(BYTES)
 FLAGS: Final = Form(PACKED_FLAGS)
-"""A list of true and false."""
+"""A list of booleans."""
 RUNS: Final = Form(PACKED_RUNS)
 NUMBERS: Final = list_of(NUMBER)
 NAMES: Final = list_of(DATA)

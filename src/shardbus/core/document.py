@@ -1,4 +1,4 @@
-"""Typed reading of decoded JSON, so that a damaged document is noticed by name."""
+"""Typed reading of decoded JSON: an error names the damaged field."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import final
 
 @final
 class Fields:
-    """The fields of a JSON object; a missing or mistyped one is a ValueError that names it."""
+    """The fields of a JSON object. A missing or mistyped field raises a ValueError that names
+    it.
+    """
 
     def __init__(self, value: object, what: str) -> None:
         if not isinstance(value, dict):
@@ -25,7 +27,7 @@ class Fields:
         return value
 
     def text_or(self, name: str, otherwise: str) -> str:
-        """The text, or another one where the field is missing: it came later than others."""
+        """The text of a field that older documents lack; `otherwise` where it is missing."""
         return self.text(name) if self.has(name) else otherwise
 
     def integer(self, name: str) -> int:

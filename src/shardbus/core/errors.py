@@ -1,4 +1,4 @@
-"""Everything a client can be told went wrong, with its AMQP condition and HTTP status."""
+"""Every error that a client can get, with its AMQP condition and HTTP status."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mypy_extensions import mypyc_attr
 
 @final
 class ErrorKind:
-    """One row of the error catalogue: the same failure in each protocol's words."""
+    """One row of the error catalogue: one failure in the terms of each protocol."""
 
     def __init__(self, name: str, condition: str, status: int, subcode: int) -> None:
         self.name = name
@@ -45,9 +45,9 @@ SESSION_NOT_FOUND: Final = ErrorKind(
 ENTITY_DISABLED: Final = ErrorKind("entity-disabled", "com.microsoft:entity-disabled", 400, 40000)
 NOT_IMPLEMENTED: Final = ErrorKind("not-implemented", "amqp:not-implemented", 501, 50100)
 TIMEOUT: Final = ErrorKind("timeout", "com.microsoft:timeout", 408, 40800)
-# Only of what was certainly not done: whoever hears this may do it again.
+# Only for what was certainly not done: the client may repeat it.
 SERVER_BUSY: Final = ErrorKind("server-busy", "com.microsoft:server-busy", 503, 50004)
-# Of what may or may not have been done. HTTP's 408 would be wrong: clients repeat after that.
+# For what may or may not have been done. HTTP's 408 would be wrong: clients repeat after a 408.
 OUTCOME_UNKNOWN: Final = ErrorKind("outcome-unknown", "com.microsoft:timeout", 504, 50400)
 TRANSACTION_UNKNOWN: Final = ErrorKind(
     "transaction-unknown", "amqp:transaction:unknown-id", 404, 40400
@@ -103,7 +103,7 @@ ALL_KINDS: Final = (
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Refused(Exception):
-    """A rule was broken and nothing has changed: the client's to mend, no use trying again."""
+    """The client broke a rule and nothing has changed. Repeating the request does not help."""
 
     def __init__(self, kind: ErrorKind, message: str) -> None:
         super().__init__(message)
@@ -113,10 +113,10 @@ class Refused(Exception):
 
 @final
 class RefusedAt(Refused):
-    """A refusal that is about a node: its text names the path, and the host where one is known.
+    """A refusal about a node: its text names the path, and the host where it is known.
 
-    Clients look for `sb://host/path` with the host that they have addressed, which only the gateway
-    that tells them knows.
+    Clients look for `sb://host/path` with the host that they connected to. Only the gateway that
+    answers them knows that host.
     """
 
     def __init__(self, kind: ErrorKind, before: str, path: str, after: str) -> None:
@@ -130,9 +130,10 @@ class RefusedAt(Refused):
 
 
 class Unavailable(Exception):
-    """The world is not ready; the client may try again.
+    """Something is out of reach; the client may try again.
 
-    Nothing has changed, unless `is_unknown`: then it may have, and trying again may do it twice.
+    Nothing has changed, unless `is_unknown`: then the request may have been done, and repeating it
+    may do it twice.
     """
 
     def __init__(self, message: str, is_unknown: bool = False) -> None:
@@ -141,25 +142,25 @@ class Unavailable(Exception):
         self.is_unknown = is_unknown
 
 
-UNKNOWN_TEXT: Final = "It may or may not have been done: look before you do it again."
+UNKNOWN_TEXT: Final = "The request may or may not have been done: check before you repeat it."
 
 
 def kind_of(failure: Refused | Unavailable) -> ErrorKind:
-    """How a failure is told."""
+    """The row of the error catalogue that a failure belongs to."""
     if isinstance(failure, Refused):
         return failure.kind
     return OUTCOME_UNKNOWN if failure.is_unknown else SERVER_BUSY
 
 
 def not_found(path: str) -> Refused:
-    """The refusal that the JavaScript and Java SDKs recognise by its very words."""
+    """The refusal whose exact wording the JavaScript and Java SDKs recognise."""
     return RefusedAt(NOT_FOUND, "The messaging entity", path, " could not be found.")
 
 
 def text_of(failure: Refused | Unavailable, host: str = "") -> str:
-    """What a client is told in words, which say so when it is not known what was done.
+    """The text that a client gets. It says so when the outcome is unknown.
 
-    `host` is what the client calls us by.
+    `host` is the name by which the client addresses this server.
     """
     if isinstance(failure, RefusedAt) and host:
         return failure.text_at(host)

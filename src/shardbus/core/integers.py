@@ -12,7 +12,7 @@ def pack_integers(values: list[int]) -> bytes:
 
 
 def unpack_integers(data: bytes) -> list[int]:
-    """Two at least; ValueError for bytes that are none."""
+    """Reads at least two integers; ValueError for damaged bytes."""
     if len(data) % _INTEGER_BYTES != 0 or len(data) < 2 * _INTEGER_BYTES:
         raise ValueError("the record of transfers is damaged")
     return [

@@ -1,4 +1,4 @@
-"""Every bound of the core, one constant each, checked against each other at import."""
+"""Every bound of the core, one constant each. Bounds that depend on each other are checked here."""
 
 from typing import Final
 
@@ -7,21 +7,21 @@ SEQUENCE_COUNTER_BITS: Final = 48
 SEQUENCE_COUNTER_MASK: Final = (1 << SEQUENCE_COUNTER_BITS) - 1
 FRAGMENTS_MAX: Final = 1 << 15
 
-# What a fragment keeps of a line in memory, however long the line is (D3).
+# What a fragment keeps of a line in memory, however long the line is.
 WINDOW_COUNT_MAX: Final = 2048
 WINDOW_BYTES_MAX: Final = 2 * 1024 * 1024
-# One read of the store brings at most this much; a window this empty asks for the next read.
+# One read of the store brings at most this much; a window with fewer messages asks for a read.
 PAGE_COUNT_MAX: Final = 1024
 PAGE_BYTES_MAX: Final = 1024 * 1024
 WINDOW_COUNT_LOW: Final = 512
-# Payloads and states that the answers of one turn lack and that are read for them together; one
-# that is larger is read alone.
+# Payloads and states that the replies of one turn lack are read together up to this size; a larger
+# one is read alone.
 LACKING_BYTES_MAX: Final = 4 * 1024 * 1024
-# Expired messages are taken out of a fragment in pieces of this size.
+# Expired messages are removed from a fragment in pieces of this size.
 DUE_COUNT_MAX: Final = 512
 
 LOCKS_MAX: Final = 100_000
-# Locks that end in one step because their time is over; the others end in the next.
+# Locks that end in one step because their time is over; the others end in the next step.
 LOCKS_ENDED_MAX: Final = 4_096
 
 KEY_CHARACTERS_MAX: Final = 128
@@ -30,84 +30,86 @@ REASON_CHARACTERS_MAX: Final = 4096
 LOCK_MS_MIN: Final = 5_000
 LOCK_MS_MAX: Final = 300_000
 
-# Sessions that clients hold at once, and free ones a fragment knows of without asking its store.
+# Sessions that clients may hold at once; free sessions that a fragment knows without asking its
+# store.
 SESSIONS_HELD_MAX: Final = 20_000
 SESSIONS_KNOWN_MAX: Final = 4_096
 SESSIONS_PAGE_MAX: Final = 1_024
 # What one held session keeps of its messages in memory, however many it has.
 SESSION_WINDOW_COUNT_MAX: Final = 64
 SESSION_WINDOW_BYTES_MAX: Final = 512 * 1024
-# What all of them share: the more are held, the less a new one keeps.
+# The bound for all held sessions together: the more are held, the less a new one may keep.
 SESSION_WINDOWS_BYTES_MAX: Final = 64 * 1024 * 1024
 STATE_BYTES_MAX: Final = 256 * 1024
 STATES_MAX: Final = 1_000_000
 SHORT_STATE_BYTES_MAX: Final = 1024
-"""A session state of this size is set even while the store takes nothing more in."""
+"""A session state of up to this size can be set even while the store accepts no additions."""
 
-# Deferred messages that one command takes, all or none: more bytes are refused, unless it is one.
+# Deferred messages that one command may receive. More bytes are refused, except for one message.
 DEFERRED_COUNT_MAX: Final = 250
 DEFERRED_BYTES_MAX: Final = 16 * 1024 * 1024
 CANCEL_COUNT_MAX: Final = 10_000
-# What settlements may change of a message's properties, all of them together.
+# How much the settlements of a message may change of its properties, in total.
 MODIFIED_BYTES_MAX: Final = 64 * 1024
 DELAY_MS_MAX: Final = 7 * 24 * 3600 * 1000
 
-# Message ids that a fragment remembers; the next one is refused, because neither memory may grow
-# without end nor a duplicate slip through.
+# Message ids that a fragment remembers. The next id is refused, because memory must not grow
+# without end and no duplicate may pass.
 DIGEST_BYTES: Final = 16
 REMEMBERED_MAX: Final = 4_000_000
 
-# What one fragment has promised to transactions that are not finished, and decided about them.
+# What one fragment may have promised to unfinished transactions, and the decisions it may keep.
 PREPARED_MAX: Final = 10_000
 PREPARED_BYTES_MAX: Final = 64 * 1024 * 1024
 DECISIONS_MAX: Final = 100_000
-# What is promised waits at most so long for a decision, whatever the clocks say.
+# A promise waits at most this long for a decision, whatever the clocks say.
 DECIDE_MS_MAX: Final = 60_000
 ROLLBACK_KEPT_MS: Final = 3_600_000
-# Messages that are promised for so long are late: what has the same key waits for them, so long.
+# Promised messages are late after PROMISE_LATE_MS: messages with the same key then wait for them,
+# for up to KEYS_BARRED_MS.
 PROMISE_LATE_MS: Final = 1_000
 KEYS_BARRED_MS: Final = 30_000
-# Transactions whose numbers are kept for whoever committed them, and for how long.
+# Transactions whose sequence numbers are kept for the client that committed them, and how long.
 FINISHED_MAX: Final = 10_000
 FINISHED_KEPT_MS: Final = 600_000
 
-# What one line has given out to be transferred and nobody has settled yet.
+# What one line may have given out for transfer that is not settled yet.
 TRANSFERS_MAX: Final = 512
 TRANSFERS_BYTES_MAX: Final = 1024 * 1024
-# Lines of other fragments that a fragment remembers how much it took over from; what the next one
-# sends is refused, because a double could not be told. One that was deleted is forgotten when it
-# has sent nothing for so long that nobody can still be about to repeat something of it.
+# Lines of other fragments for which a fragment remembers what it took over. Messages from one more
+# line are refused, because repeated ones could not be recognised. The mark of a deleted line is
+# forgotten after it sent nothing for so long that nobody can still be repeating a transfer.
 TRANSFER_MARKS_MAX: Final = 100_000
 TRANSFER_MARK_KEPT_MS: Final = 7 * 24 * 3600 * 1000
-# Entities that are named, and marks that are forgotten, at once.
+# Entities named in one answer, and marks forgotten by one command.
 TRANSFER_SOURCES_MAX: Final = 1_000
 TRANSFER_MARKS_FORGOTTEN_MAX: Final = 10_000
 HOPS_MAX: Final = 4
 
-# Senders (gateways, for each start of one) whose numbered commands a fragment remembers, and for
-# how long after the last.
+# Senders (one for each start of a gateway) whose numbered commands a fragment remembers, and how
+# long after the last command.
 TICKET_SENDERS_MAX: Final = 1_024
 TICKETS_KEPT_MS: Final = 3_600_000
-# What it found when it was loaded it keeps for at least so long from then on, however late it seems
-# to be: the clock may have been set. Nobody begins to ask about a command that is older than half
-# of that, nor asks for longer than a minute.
+# A fragment that is loaded keeps what it remembers for at least this long, however old it seems,
+# because the clock may have been set. A sender asks only about commands younger than half of that,
+# and asks for at most a minute.
 TICKETS_LOADED_KEPT_MS: Final = 600_000
 TICKETS_ASKED_MS: Final = 300_000
-# What it remembers of the unanswered ones of a sender: runs of those that are not stored, and
-# replies that somebody will want to know.
+# What a fragment remembers about the unanswered commands of a sender: runs of numbers that are not
+# stored, and replies that may be asked for.
 TICKET_GAPS_MAX: Final = 1_024
 TICKET_REPLIES_MAX: Final = 4_096
 
-# Readers of one fragment, and what they may have set aside. A claim this large is still one small
-# commit, and so is its end; the runs of all of them are in memory.
+# Readers of one fragment, and what they may claim. A claim of this size is still one small commit,
+# and so is its completion. The runs of all claims are in memory.
 READERS_MAX: Final = 64
 CLAIMS_MAX: Final = 1_024
 CLAIM_COUNT_MAX: Final = 4_096
 CLAIM_RUNS_MAX: Final = 65_536
-# Messages of a claim that one command gives out.
+# Messages of a claim that one command reads.
 CLAIM_PIECE_COUNT_MAX: Final = 512
 CLAIM_PIECE_BYTES_MAX: Final = 8 * 1024 * 1024
-# Stretches of lost claims that a reader can tell from completed ones.
+# Runs of lost claims that a reader remembers, to tell them from completed ones.
 LOST_RUNS_MAX: Final = 64
 READER_NAME_CHARACTERS_MAX: Final = 128
 OWNER_BYTES_MAX: Final = 128
@@ -115,39 +117,39 @@ READER_ID_BYTES_MAX: Final = 16
 LEASE_MS_MIN: Final = 10_000
 LEASE_MS_MAX: Final = 24 * 3600 * 1000
 LEASE_MS_DEFAULT: Final = 600_000
-# An owner that was heard of within this time keeps all others out.
+# A reader's owner that was active within this time keeps other owners out.
 OWNER_MS_MAX: Final = 15_000
 
-# Stages of one fragment, and what is in them.
+# Stages of one fragment, and their contents.
 STAGES_MAX: Final = 16_384
 STAGE_PIECES_MAX: Final = 4_096
 STAGE_PIECE_BYTES_MAX: Final = 1024 * 1024
-# What one publication has in one fragment is stored at once if it is no more than this; what of it
-# is packed is also read into memory for that. More is stored in bites of so much.
+# What one publication has in one fragment is stored at once up to this size, and its packed
+# messages are read into memory for that. Larger publications are stored in bites.
 WHOLE_BYTES_MAX: Final = 64 * 1024 * 1024
 WHOLE_COUNT_MAX: Final = 262_144
 BITE_BYTES_MAX: Final = 8 * 1024 * 1024
 BITE_COUNT_MAX: Final = 16_384
 BITE_PIECES_MAX: Final = 1_024
-# More than this is looked at before it is promised, in steps of so much.
+# Larger stages are checked before they are promised, in steps of this size.
 CHECKED_BYTES_MAX: Final = 64 * 1024 * 1024
-# Of a publication so many messages are sent before others have their turn.
+# Messages of a publication that are sent before other commands have their turn.
 ADMITTED_MAX: Final = 4_096
 STAGE_NAME_CHARACTERS_MAX: Final = 128
 STAGE_NAME_BYTES_MAX: Final = 4 * STAGE_NAME_CHARACTERS_MAX
 STAGE_MS_MIN: Final = 60_000
 STAGE_MS_MAX: Final = 24 * 3600 * 1000
 STAGE_MS_DEFAULT: Final = 3600 * 1000
-# Producers that a fragment remembers the last batch of; an idle one makes room for another.
+# Producers whose last batch a fragment remembers; an idle one makes room for a new one.
 PRODUCERS_MAX: Final = 4_096
 PRODUCER_NAME_CHARACTERS_MAX: Final = 256
 PRODUCER_NAME_BYTES_MAX: Final = 4 * PRODUCER_NAME_CHARACTERS_MAX
 PRODUCER_KEPT_MS: Final = 30 * 24 * 3600 * 1000
-# One that publishes once is forgotten when it says so, or so long after; it asks for half as long
-# at most whether it has published.
+# A producer that publishes once is forgotten when it says that it is done, or after this time. It
+# asks for at most half of this time whether it has published.
 PRODUCER_ONCE_KEPT_MS: Final = 3600 * 1000
 BATCH_MAX: Final = (1 << 63) - 1
-# Batches of a producer whose rows are known again, and what they are known by.
+# Batches of a producer whose fingerprints are kept, and the size of a fingerprint.
 FINGERPRINTS_MAX: Final = 16
 FINGERPRINT_CHARACTERS_MAX: Final = 64
 FINGERPRINT_BYTES_MAX: Final = 4 * FINGERPRINT_CHARACTERS_MAX

@@ -1,4 +1,4 @@
-"""A message: what its sender wrote, and what a fragment remembers about it."""
+"""A message: what its sender wrote, and what a fragment records about it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from shardbus.core.declared import COUNT, DATA, NUMBER, TEXT, Declared, fields, 
 NEVER_MS: Final = 0
 """As a moment: never (no expiry)."""
 AT_ONCE_MS: Final = 1
-"""As a moment: over, by any clock."""
+"""As a moment: already past by any clock."""
 
 MAIN_LINE: Final = 0
 DEAD_LETTER_LINE: Final = 1
@@ -26,16 +26,16 @@ DELAYED: Final = 4
 LINE: Final = small(TRANSFER_DEAD_LETTER_LINE, "line")
 
 SESSIONS: Final = 3
-"""What to watch, beside the lines: some session that nobody holds has active messages."""
+"""In place of a line to watch: wait until some session that nobody holds has active messages."""
 
 
 @final
 class Message(Declared):
-    """What a sender wrote, with what the bus read from it in order to place and expire it.
+    """What a sender wrote, with the fields that the bus reads in order to place and expire it.
 
-    `payload` holds the AMQP sections as sent; the core never looks inside.
-    `ttl_ms` is -1 when the sender set none. `scheduled_at_ms` is NEVER_MS, or when the message is
-    to be enqueued; a moment that has passed means now.
+    `payload` holds the AMQP sections as sent; the core never looks inside. `ttl_ms` is -1 when the
+    sender set none. `scheduled_at_ms` is the moment at which the message is to be enqueued, or
+    NEVER_MS; a moment that has passed means now.
     """
 
     FIELDS = fields(
@@ -126,7 +126,9 @@ class Entry(Declared):
         self.delayed_until_ms = delayed_until_ms
 
     def due_ms(self) -> int:
-        """When time changes this message: it is activated or expires. NEVER_MS if it does not."""
+        """When time changes this message by activating or expiring it; NEVER_MS if it never
+        does.
+        """
         if self.state == SET_ASIDE:
             return NEVER_MS
         if self.state == SCHEDULED:

@@ -1,7 +1,7 @@
-"""Messages and small values as bytes, for what fragments keep beside their messages.
+"""Messages and small values as bytes, for the records that fragments keep.
 
-Integers are big-endian and of fixed size, texts UTF-8; lengths have four bytes, and the length of
-a text that is not there is all ones.
+Integers are big-endian and of fixed size, texts are UTF-8. Lengths have four bytes; a length of all
+ones means that there is no text.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def pack_messages(messages: list[Message], parts: list[bytes]) -> None:
 
 @final
 class Unpacker:
-    """Reads what was packed, in the same order; ValueError when it is something else."""
+    """Reads packed values in the order in which they were packed; ValueError for damaged bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -52,7 +52,7 @@ class Unpacker:
         start = self._at
         self._at = start + length
         if self._at > len(self._data):
-            raise ValueError("what a fragment has kept is cut short")
+            raise ValueError("a record of the fragment is truncated")
         return self._data[start : self._at]
 
     def byte(self) -> int:
@@ -79,7 +79,7 @@ class Unpacker:
 
     def end(self) -> None:
         if not self.is_at_end():
-            raise ValueError("something follows what a fragment has kept")
+            raise ValueError("a record of the fragment has extra bytes at its end")
 
     def _message(self) -> Message:
         payload = self.piece(self.count())

@@ -1,7 +1,7 @@
-"""Application properties that settling changed, packed: names with values the core cannot read.
+"""Application properties that settlements changed, packed as names with values opaque to the core.
 
 A pair is the length of its name (2 bytes, big endian), the name, the length of its value (4 bytes)
-and the value, which is whatever the gateway encoded.
+and the value as the gateway encoded it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ def pack(properties: dict[str, bytes]) -> bytes:
     for name, value in properties.items():
         encoded = name.encode("utf-8", "surrogatepass")
         if len(encoded) > NAME_BYTES_MAX:
-            raise ValueError(f"a property's name has {len(encoded)} bytes, more than can be kept")
+            raise ValueError(
+                f"a property's name has {len(encoded)} bytes, more than the maximum of "
+                f"{NAME_BYTES_MAX}"
+            )
         parts.append(len(encoded).to_bytes(_NAME_LENGTH_BYTES, "big"))
         parts.append(encoded)
         parts.append(len(value).to_bytes(_VALUE_LENGTH_BYTES, "big"))
@@ -28,7 +31,7 @@ def pack(properties: dict[str, bytes]) -> bytes:
 
 
 def unpack(packed: bytes) -> dict[str, bytes]:
-    """What `pack` packed; ValueError when it is something else."""
+    """Read what `pack` wrote; ValueError for damaged bytes."""
     properties: dict[str, bytes] = {}
     at = 0
     while at < len(packed):
@@ -39,7 +42,7 @@ def unpack(packed: bytes) -> dict[str, bytes]:
 
 
 def merge(old: bytes, new: bytes) -> bytes:
-    """The properties of both, the new value where both have one."""
+    """The properties of both; the new value wins where both have one."""
     if not old or not new:
         return new or old
     properties = unpack(old)
@@ -51,5 +54,5 @@ def _piece(packed: bytes, at: int, length_bytes: int) -> tuple[bytes, int]:
     start = at + length_bytes
     end = start + int.from_bytes(packed[at:start], "big")
     if start > len(packed) or end > len(packed):
-        raise ValueError("packed properties are cut short")
+        raise ValueError("packed properties are truncated")
     return packed[start:end], end

@@ -1,4 +1,4 @@
-"""Sets of sequence numbers that mostly follow each other, kept as runs."""
+"""Sets of mostly consecutive sequence numbers, kept as runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import final
 
 @final
 class Runs:
-    """Numbers of 1 and more as sorted runs with a gap between each two; `count` of them in all."""
+    """Positive numbers as sorted runs with a gap between any two; `count` is the size of the
+    set.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -28,11 +30,11 @@ class Runs:
         return self._lasts[-1] if self._lasts else 0
 
     def pairs(self) -> list[tuple[int, int]]:
-        """The first and the last number of each run, rising."""
+        """The first and the last number of each run, ascending."""
         return list(zip(self._firsts, self._lasts, strict=True))
 
     def add(self, first: int, last: int) -> None:
-        """Add a run of numbers that are greater than all that are here."""
+        """Add a run of numbers that are greater than all numbers of the set."""
         assert self.last() < first <= last
         if self._lasts and self._lasts[-1] == first - 1:
             self._lasts[-1] = last
@@ -51,17 +53,17 @@ class Runs:
         return at >= 0 and number <= self._lasts[at]
 
     def covers(self, first: int, last: int) -> bool:
-        """Whether all numbers from the first to the last are here."""
+        """Whether the set has all numbers from `first` to `last`."""
         at = bisect_right(self._firsts, first) - 1
         return at >= 0 and last <= self._lasts[at]
 
     def end_of(self, number: int) -> int:
-        """The last number of the run that holds a number; 0 if none does."""
+        """The last number of the run that contains this number; 0 if no run does."""
         at = bisect_right(self._firsts, number) - 1
         return self._lasts[at] if at >= 0 and number <= self._lasts[at] else 0
 
     def after(self, number: int, count_max: int) -> list[int]:
-        """The lowest numbers that are greater than this one, rising, so many at most."""
+        """The lowest numbers greater than this one, ascending, at most `count_max`."""
         found: list[int] = []
         at = bisect_right(self._lasts, number)
         while at < len(self._firsts) and len(found) < count_max:
@@ -72,11 +74,11 @@ class Runs:
         return found
 
     def numbers(self) -> list[int]:
-        """All of them, rising."""
+        """All numbers, ascending."""
         return self.after(0, self.count)
 
     def include(self, others: Runs) -> None:
-        """Add numbers of which none is here."""
+        """Add numbers, none of which is in the set."""
         if others.first() > self.last():
             for first, last in others.pairs():
                 self.add(first, last)
@@ -87,10 +89,10 @@ class Runs:
         self._become(merged)
 
     def exclude(self, others: Runs) -> None:
-        """Remove numbers, as far as they are here."""
+        """Remove the numbers that are in the set; others are ignored."""
         if not others.count or not self.count:
             return
-        # Only the runs between the others' ends can change.
+        # Only the runs between the first and the last of the others can change.
         start = bisect_left(self._lasts, others.first())
         stop = bisect_right(self._firsts, others.last())
         near = list(zip(self._firsts[start:stop], self._lasts[start:stop], strict=True))
@@ -105,9 +107,11 @@ class Runs:
         self._lasts = other._lasts
 
     def pack(self) -> bytes:
-        """How many runs, then of each how far it is from the one before and how long, as varints.
+        """The number of runs, then for each run its distance from the one before and its length, as
+        varints.
 
-        A varint has seven bits in each byte, the lowest first; all bytes but its last are marked.
+        A varint has seven bits in each byte, the lowest first; every byte but the last has its top
+        bit set.
         """
         packed = bytearray()
         _put(packed, len(self._firsts))
@@ -120,10 +124,10 @@ class Runs:
 
 
 def unpack_runs(data: bytes) -> Runs:
-    """What `Runs.pack` packed; ValueError when it is something else."""
+    """Read what `Runs.pack` wrote; ValueError for damaged bytes."""
     values = _varints(data)
     if not values or len(values) != 1 + 2 * values[0]:
-        raise ValueError("runs of numbers are cut short or followed by something")
+        raise ValueError("the runs of numbers are truncated or have extra bytes at their end")
     runs = Runs()
     for at in range(1, len(values), 2):
         if values[at] < (2 if len(runs) else 1):
@@ -134,7 +138,7 @@ def unpack_runs(data: bytes) -> Runs:
 
 
 def runs_of(numbers: list[int]) -> Runs:
-    """Numbers that rise, as runs."""
+    """Ascending numbers as runs."""
     runs = Runs()
     for number in numbers:
         runs.add(number, number)
@@ -185,11 +189,11 @@ def _varints(data: bytes) -> list[int]:
         if byte > 127:
             shift += 7
             if shift > 63:
-                raise ValueError("a number is too long")
+                raise ValueError("a number of a run has too many bytes")
         else:
             values.append(value)
             value = 0
             shift = 0
     if shift:
-        raise ValueError("a number is cut short")
+        raise ValueError("a number of a run is truncated")
     return values

@@ -1,4 +1,4 @@
-"""Sequence numbers and lock tokens, both of which tell their fragment."""
+"""Sequence numbers and lock tokens; both contain the number of their fragment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def counter_of(number: int) -> int:
 
 
 def lock_token(fragment: int, counter: int, seed: bytes) -> bytes:
-    """Fragment (2 bytes), a counter unique in the fragment's life in memory (6), the seed (8)."""
+    """Fragment (2 bytes), a counter unique while the fragment is in memory (6), the seed (8)."""
     return (fragment << 48 | counter).to_bytes(8, "big") + seed
 
 
@@ -37,21 +37,26 @@ def fragment_of_token(token: bytes) -> int:
 
 
 def token_of_seed(fragment: int, seed: bytes) -> bytes:
-    """Stands for all that was locked or held with a seed, for who never heard of it."""
+    """A token for everything locked or held with a seed, for a caller that never got the real
+    tokens.
+    """
     return lock_token(fragment, 0, seed)
 
 
 def is_of_seed(token: bytes) -> bool:
-    """Whether a token is what `token_of_seed` gives: counters begin with 1."""
+    """Whether `token_of_seed` made this token: real counters begin with 1."""
     return token[2:TOKEN_SEED_BYTES] == _NO_COUNTER
 
 
 def check_numbers(numbers: list[int], count_max: int) -> None:
-    """Refused when a client names too many at once, or one twice."""
+    """Refused when a client gives too many numbers at once, or one number twice."""
     if len(numbers) > count_max:
         raise Refused(
             INVALID_ARGUMENT,
-            f"{len(numbers)} sequence numbers are too many at once: {count_max} are the most.",
+            f"The request has {len(numbers)} sequence numbers; at most {count_max} are "
+            "allowed. Use several requests.",
         )
     if len(set(numbers)) < len(numbers):
-        raise Refused(INVALID_ARGUMENT, "A sequence number is given twice: give each once.")
+        raise Refused(
+            INVALID_ARGUMENT, "The request has a sequence number twice: give each number once."
+        )

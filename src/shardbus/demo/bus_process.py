@@ -1,4 +1,4 @@
-"""The bus of the demo: `shardbus serve` as a process beside it, so that neither slows the other."""
+"""The bus of the demo: `shardbus serve` as a separate process, so that neither slows the other."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ COMMAND: Final = (sys.executable, "-m", "shardbus", "serve", "--ends-with-stdin"
 
 @final
 class BusProcess:
-    """One life of a bus, which ends with the demo however that ends."""
+    """One run of a bus, which ends with the demo in every case."""
 
     def __init__(self, arguments: Sequence[str], hear: Callable[[str], None]) -> None:
-        """`hear` gets every line that the bus writes, but for the one that says it is ready."""
+        """`hear` is called with every line of the bus except the ready line."""
         self._command = [*COMMAND, *arguments]
         self._hear = hear
         self._process: Process | None = None
         self._ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
-        """Until it ends, or is cancelled and has ended then; its exit code."""
+        """Run until it ends, or is cancelled and has ended; returns its exit code."""
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            # A Ctrl-C is for the demo, which has something to do before the bus goes.
+            # A Ctrl-C is for the demo, which has work to do before the bus ends.
             start_new_session=True,
         )
         try:
@@ -46,7 +46,7 @@ class BusProcess:
                 self._ready.set_result("")
 
     async def ready(self) -> str:
-        """The line that says it is; empty when it ended before it was."""
+        """The ready line; empty when the bus ended before."""
         return await asyncio.shield(self._ready)
 
     def _hear_output(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""The pipeline of the demo: started when Spark is there, stopped when it has written enough."""
+"""The pipeline of the demo: started when Spark is installed, stopped when it has written enough."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from shardbus.demo.turns import pause
 from shardbus.demo.watching import PIPELINE, pipeline_seen
 
 BYTES_MAX: Final = 1_000_000_000
-"""No more is captured then: a demo that nobody ends must not fill a disk."""
+"""The maximum that is captured: a demo that nobody stops must not fill a disk."""
 LOOK_S: Final = 0.5
 RETRY_S: Final = 30.0
-"""Somebody may install by hand what is missing."""
+"""How often to try again: somebody may install missing libraries by hand."""
 
 _OVER: Final = ("stopped", "finished")
 _PATH: Final = f"pipelines/{PIPELINE}"
@@ -26,7 +26,7 @@ _PATH: Final = f"pipelines/{PIPELINE}"
 
 @final
 class DemoCapture:
-    """What is done about the pipeline, and why it does not run."""
+    """Starts and stops the pipeline, and knows why it does not run."""
 
     def __init__(self, api: ApiClient, entity: str, preparing: Preparing) -> None:
         self._api = api
@@ -38,7 +38,7 @@ class DemoCapture:
         self._next_s = 0.0
 
     async def turn(self, seen: Capturing | None, now_s: float) -> None:
-        """Do what is to be done, now that the pipeline was seen so."""
+        """Act on the present state of the pipeline."""
         if seen is not None and seen.size_bytes > BYTES_MAX:
             if not self._is_full:
                 await asyncio.to_thread(self._api.post, f"{_PATH}/stop", {})
@@ -48,7 +48,7 @@ class DemoCapture:
             await self._start()
 
     def shown(self, seen: Capturing | None, now_s: float) -> Capturing:
-        """The pipeline as it was seen; one that does not run, with why."""
+        """The state of the pipeline; with the reason if it does not run."""
         if seen is not None and self._is_full:
             return replace(seen, note=f"{BYTES_MAX // 1_000_000:,} MB are enough for a demo")
         if seen is not None and seen.state not in _OVER:
@@ -61,10 +61,10 @@ class DemoCapture:
         return seen or Capturing(PIPELINE, "waiting")
 
     async def stop(self, wait_s: float, enough: asyncio.Event) -> Capturing | None:
-        """Let the pipeline end its batch, so that nothing of it stays set aside on the bus.
+        """Let the pipeline end its batch, so that no claim is left on the bus.
 
-        The pipeline as it was seen last. One that has not begun has no batch to end, and whoever
-        has had enough does not wait: then it ends with the bus, and goes on when started again.
+        Returns the pipeline's last state. A pipeline that has not begun has no batch to end, and
+        `enough` ends the waiting: then it ends with the bus, and continues when started again.
         """
         seen: Capturing | None = None
         with suppress(CommandError, TimeoutError):
@@ -91,7 +91,7 @@ class DemoCapture:
             self._refusal, self._is_started = "", True
 
     def _put(self) -> None:
-        # One that is there stays as it is, whatever somebody made of it.
+        # An existing pipeline stays as it is, even if its definition was changed.
         try:
             self._api.get(_PATH)
         except NotFound:

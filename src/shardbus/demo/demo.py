@@ -1,4 +1,4 @@
-"""The demo from its start to its end: a bus, and what is performed on it."""
+"""The demo from start to end: a bus, and the load on it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from shardbus.demo.show import chosen_show
 from shardbus.demo.terminal import is_screen
 
 THREADS: Final = 10
-"""One for each who acts, and some."""
+"""One connection for each actor, and some more."""
 LINES_KEPT: Final = 50
 ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGQUIT)
-"""Beside those that every process of the bus ends with: the terminal has to be given back."""
+"""In addition to the signals of every process of the bus: the terminal must be restored."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """The bus is served with `arguments`, whose settings are given; `prepare` installs Spark."""
+    """`arguments` are those of the bus, whose settings are given too; `prepare` installs Spark."""
 
     settings: Settings
     arguments: Sequence[str]
@@ -49,7 +49,7 @@ class DemoPlan:
 
 
 def run_demo(plan: DemoPlan) -> int:
-    """Until a signal ends it, or the bus ends; the exit code."""
+    """Run until a signal, or the end of the bus; returns the exit code."""
     return asyncio.run(_run(plan))
 
 
@@ -88,7 +88,7 @@ async def _perform(
     try:
         scene = await asyncio.to_thread(lambda: set_scene(access.management()))
     except CommandError as error:
-        click.echo(f"there is no demo, the bus only serves: {error}", err=True)
+        click.echo(f"the demo cannot run, the bus only serves: {error}", err=True)
         await stopping.wait()
         return []
     performance = Performance(
@@ -108,7 +108,7 @@ async def _perform(
 
 @final
 class _Heard:
-    """What the bus says: passed on as it comes, or kept while a screen is shown."""
+    """The output of the bus: passed on at once, or kept while a screen is shown."""
 
     def __init__(self, *, is_quiet: bool) -> None:
         self._kept: deque[str] = deque(maxlen=LINES_KEPT)
@@ -125,7 +125,7 @@ class _Heard:
             self.complain(text)
 
     def tell(self) -> None:
-        """Say what was kept: the bus has ended by itself, and somebody wants to know why."""
+        """Print what was kept: the bus has ended by itself, and the user wants to know why."""
         self._is_quiet = False
         while self._kept:
             click.echo(self._kept.popleft(), err=True)
@@ -142,7 +142,7 @@ def _exit_code(code: int) -> int:
 
 
 def _access(settings: Settings, ready: str) -> ClientAccess:
-    """The way to the bus that said where it is."""
+    """Access to the bus at the address in its ready line."""
     port = urlsplit(ready.split()[2]).port
     is_near = settings.is_loopback or settings.host in ("0.0.0.0", "::")
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -160,6 +160,6 @@ def _place(endpoint: str, *, has_key: bool) -> PlacePicture:
 
 
 def _shown(path: Path) -> str:
-    """As short as it can be typed from where we are."""
+    """The path in its shortest form relative to the working directory."""
     here = Path.cwd()
     return os.fspath(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -1,4 +1,4 @@
-"""What `shardbus demo` takes beside the options of `shardbus serve`, which it passes on."""
+"""The options of `shardbus demo` in addition to those of `shardbus serve`, which it passes on."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def demo_options() -> list[click.Parameter]:
             default=ORDERS_PER_S,
             show_default=True,
             metavar="N",
-            help="Sample orders a second, on average.",
+            help="Average number of sample orders per second.",
         ),
         click.Option(
             ["--prepare"],
             default="",
             metavar="COMMAND",
-            help="Shell command that installs what the pipeline needs, while the bus serves.",
+            help="Shell command that installs the pipeline's libraries while the bus serves.",
         ),
     ]
 
 
 def serve_arguments(flags: Mapping[str, str], config: Sequence[str]) -> list[str]:
-    """The arguments of `serve` that give the same settings; `flags` has what was given."""
+    """The arguments of `serve` for the same settings; `flags` has the given ones."""
     arguments = [word for file in config for word in ("--config", file)]
     for row in TABLE:
         value = flags.get(row.name)

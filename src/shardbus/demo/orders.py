@@ -1,4 +1,4 @@
-"""Sample orders: who orders what, which of them fail, and what is told when one was handled."""
+"""Sample orders: their contents, which of them fail, and the event for a handled one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NOTES: Final = (
 @final
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why an order cannot be handled, as its dead letter tells."""
+    """Why an order cannot be handled: the reason of its dead letter."""
 
     reason: str
     description: str
@@ -50,7 +50,7 @@ FAULTS: Final = {
     "payment": Fault("PaymentDeclined", "The bank declined the payment."),
     "address": Fault("AddressUnknown", "The address has no street."),
 }
-UNREADABLE: Final = Fault("Unreadable", "The body is no order.")
+UNREADABLE: Final = Fault("Unreadable", "The body is not an order.")
 
 
 @final
@@ -58,7 +58,7 @@ class OrderBook:
     """Orders, one after the other; the same dice give the same orders."""
 
     def __init__(self, dice: Random, run: str) -> None:
-        """`run` makes the numbers of this run different from those of any other."""
+        """`run` makes the order numbers of this run unique."""
         self._dice = dice
         self._run = run
         self._count = 0
@@ -136,7 +136,7 @@ def fault_of(message: Document) -> Fault | None:
 
 
 def event_of(message: Document) -> Document:
-    """What is told to the topic when the order in a received message was handled."""
+    """The event for the topic after the order in a received message was handled."""
     kept = ("partition_key", "content_type", "properties", "body")
     event: Document = {name: message[name] for name in kept if name in message}
     named = str(message.get("message_id", "")).removeprefix("order-")

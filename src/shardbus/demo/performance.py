@@ -1,4 +1,4 @@
-"""The demo between the line that says `ready` and its summary."""
+"""The demo between the ready line and its summary."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CAPTURE_END_S: Final = 20.0
 
 @final
 class Performance:
-    """One evening: those who act, what is installed meanwhile, and what is shown of it."""
+    """One run of the demo: the actors, the installation of Spark, and the output."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Performance:
     async def run(
         self, show: Show, stopping: asyncio.Event, is_served: Callable[[], bool]
     ) -> list[str]:
-        """Until told to stop, or the bus has ended; the summary."""
+        """Run until told to stop, or the end of the bus; returns the summary."""
         async with asyncio.TaskGroup() as tasks:
             acting = tasks.create_task(self._troupe.run())
             installing = tasks.create_task(self._preparing.run())
@@ -62,7 +62,7 @@ class Performance:
                 picture = replace(self._picture(), ending="ending; Ctrl-C: at once")
                 _is_seen(show, picture)
                 installing.cancel()
-                # A second Ctrl-C is for who does not want to wait for the last batch.
+                # A second Ctrl-C does not wait for the last batch.
                 stopping.clear()
                 await asyncio.wait({acting}, timeout=CURTAIN_S)
                 seen = await self._capture.stop(CAPTURE_END_S, stopping) if is_served() else None
@@ -99,7 +99,7 @@ class Performance:
 
 
 def _is_seen(show: Show, picture: Picture) -> bool:
-    """Show a picture; False when whoever read what is shown has gone, and the demo with them."""
+    """Show a picture; False when the reader of the output has gone, which ends the demo."""
     try:
         show.show(picture)
     except BrokenPipeError:

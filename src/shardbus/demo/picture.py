@@ -1,4 +1,4 @@
-"""What the demo knows at one moment, as numbers and words: what is drawn, and what is summed up."""
+"""The state of the demo at one moment, as numbers and words, for the screen and the summary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardbus.demo.tally import Counts
 @final
 @dataclass(frozen=True, slots=True)
 class FragmentBar:
-    """A fragment of the queue; `per_s` is how fast it is sent to."""
+    """A fragment of the queue; `per_s` is the rate of sent messages."""
 
     number: int
     waiting: int
@@ -22,7 +22,7 @@ class FragmentBar:
 @final
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """A subscription, the rule that lets messages in, and how many wait."""
+    """A subscription, its rule, and how many messages wait."""
 
     name: str
     rule: str
@@ -32,9 +32,9 @@ class Subscribed:
 @final
 @dataclass(frozen=True, slots=True)
 class Capturing:
-    """The pipeline; `note` says more of a state that is not `running`.
+    """The pipeline; `note` explains a state other than `running`.
 
-    `files` is -1 where nobody can look, as in an object store.
+    `files` is -1 where they cannot be counted, as in an object store.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Capturing:
 @final
 @dataclass(frozen=True, slots=True)
 class PlacePicture:
-    """Where the bus is, and how it is asked by who reads the screen."""
+    """The address of the bus, and the command that asks it."""
 
     url: str
     command: str
@@ -95,12 +95,14 @@ class Picture:
 
 
 def printable(text: str) -> str:
-    """What a bus or a library says may hold anything, and must not talk to the terminal."""
+    """The text of a bus or a library without control characters, which must not reach the
+    terminal.
+    """
     return "".join(letter if letter.isprintable() else "?" for letter in text)
 
 
 def duration_text(seconds: float) -> str:
-    """As people say it: 8 s, 3 min 20 s, 2 h 5 min."""
+    """A duration for people: 8 s, 3 min 20 s, 2 h 5 min."""
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"

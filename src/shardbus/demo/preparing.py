@@ -1,4 +1,4 @@
-"""What has to be installed before Spark can run, while the bus serves already."""
+"""Installs what Spark needs while the bus already serves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardbus.app.server.supervisor import pass_on
 
 @final
 class Preparing:
-    """A command of the shell that is run once; an empty one is done at once."""
+    """A shell command that is run once; an empty one is done at once."""
 
     def __init__(self, command: str) -> None:
         self._command = command
@@ -24,7 +24,9 @@ class Preparing:
         self.failure = ""
 
     async def run(self) -> None:
-        """Until it has ended; whoever cancels this ends the command and all that it started."""
+        """Run until it has ended; cancelling this ends the command and everything that it
+        started.
+        """
         if self.is_done:
             return
         self._began_s = asyncio.get_running_loop().time()
@@ -48,7 +50,7 @@ class Preparing:
         self.is_done = True
 
     def note(self, now_s: float) -> str:
-        """How it goes, for the screen."""
+        """The progress, for the screen."""
         return self.failure or f"Spark is being installed, for {now_s - self._began_s:.0f} s now"
 
     def _hear(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""The entities of the demo: made when they are not there, and never changed."""
+"""The entities of the demo: created if they do not exist, and never changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ RULES: Final = {
     ARCHIVE: "kind <> 'test'",
 }
 TIME_TO_LIVE: Final = "PT1H"
-"""What nobody takes in an hour expires, so that a demo left alone does not fill a disk."""
+"""Messages that nobody receives in an hour expire, so that an unattended demo does not fill a
+disk.
+"""
 
 _ELEMENTS: Final = {"DefaultMessageTimeToLive": TIME_TO_LIVE}
 
@@ -27,7 +29,9 @@ _ELEMENTS: Final = {"DefaultMessageTimeToLive": TIME_TO_LIVE}
 @final
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What there is: a basic namespace has no topics, and captures the queue itself."""
+    """The entities of the demo: a basic namespace has no topics, so the queue itself is
+    captured.
+    """
 
     has_topic: bool
 
@@ -41,9 +45,9 @@ class Scene:
 
 
 def set_scene(management: Management) -> Scene:
-    """Make what is missing. Refused when a name is taken by something else."""
+    """Create what is missing. Refused when a name is taken by another kind of entity."""
     tier = management.tier()
-    # In a premium namespace the bus decides, and refuses to be told.
+    # In a premium namespace the bus decides, and refuses a choice.
     spread = {} if tier == "premium" else {"EnablePartitioning": "true"}
     _make(management, QUEUE, ORDERS, {**_ELEMENTS, **spread, "MaxDeliveryCount": "10"})
     if tier == "basic":
@@ -67,4 +71,6 @@ def _make(
     if found is None:
         management.create(kind, path, elements, rule)
     elif found[0] is not kind:
-        raise Refused(f"the demo wants a {kind.word} {path}, and there is a {found[0].word}")
+        raise Refused(
+            f"the demo needs a {kind.word} {path}, but there is a {found[0].word} of this name"
+        )

@@ -22,7 +22,7 @@ CELL_BAR: Final = 9
 CELL_WIDTH: Final = 26
 WIDE_BAR: Final = 24
 BAR_FULL_LEAST: Final = 5
-"""So many messages fill a bar, unless some fragment has more."""
+"""This many messages fill a bar, unless a fragment has more."""
 
 PLAIN: Final = ""
 BOLD: Final = "1"
@@ -36,13 +36,13 @@ _STATE_COLOURS: Final = {"running": GREEN, "failing": RED, "unavailable": RED}
 _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 Span = tuple[str, str]
-"""A colour and the text that has it."""
+"""A text with its colour."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the terminal is able to show."""
+    """The abilities of the terminal."""
 
     width: int
     height: int
@@ -53,7 +53,9 @@ class Look:
 @final
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line; where there is no room, those of the least weight go first, the last of them."""
+    """A line; where there is no room, lines of the least weight are left out first, the last of
+    them.
+    """
 
     spans: tuple[Span, ...]
     weight: int
@@ -74,7 +76,7 @@ def draw(picture: Picture, look: Look) -> list[str]:
 
 
 def bar(share: float, width: int, *, has_blocks: bool) -> str:
-    """A bar of exactly that width; something that is not nothing is never an empty one."""
+    """A bar of exactly that width; a share above 0 is never shown as an empty bar."""
     share = max(0.0, min(share, 1.0))
     if not has_blocks:
         count = max(round(share * width), int(share > 0))
@@ -200,7 +202,7 @@ class _Painter:
         return self._spread(left, (DIM, files), 6)
 
     def _spread(self, left: Sequence[Span], right: Span, weight: int) -> Row:
-        """Something at the left and at the right; the right gives way where both do not fit."""
+        """Text at the left and at the right; the right is left out where both do not fit."""
         used = sum(len(text) for _, text in left)
         gap = self._width - used - len(right[1])
         if gap < 2:

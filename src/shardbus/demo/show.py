@@ -1,4 +1,4 @@
-"""How the demo is shown: as a screen that is drawn over, or as a line now and then."""
+"""The output of the demo: a screen that is redrawn, or a line now and then."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Show(Protocol):
     def show(self, picture: Picture) -> None: ...
 
     def close(self) -> None:
-        """Everything is as it was before; may be called again."""
+        """Restore everything; may be called again."""
         ...
 
 
 @final
 class ScreenShow:
-    """A screen of its own, given back when the process is put into the background."""
+    """A full screen, which is left when the process is put into the background."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
@@ -52,14 +52,14 @@ class ScreenShow:
 
 @final
 class LineShow:
-    """Lines without any control code, for files, pipes and whoever reads them later."""
+    """Lines without control codes, for files and pipes."""
 
     def __init__(self) -> None:
         self._next_s = time.monotonic() + words.OFTEN_S
         self._state = "waiting"
 
     def show(self, picture: Picture) -> None:
-        """A line when it is time for one, or the pipeline has changed its state."""
+        """Print a line when it is time for one, or the pipeline's state has changed."""
         state = "" if picture.capturing is None else picture.capturing.state
         now_s = time.monotonic()
         if state == self._state and now_s < self._next_s:
@@ -68,7 +68,7 @@ class LineShow:
         click.echo(words.line(picture))
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Nothing to restore."""
 
 
 def chosen_show() -> Show:

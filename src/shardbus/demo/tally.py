@@ -1,4 +1,4 @@
-"""What was done so far, and how fast."""
+"""Counts and rates of the demo."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, final
 WINDOW_S: Final = 5.0
 SAMPLES_MAX: Final = 64
 
-# Orders come in waves, so that the queue is seen to fill and to empty.
+# Orders come in waves, so that the queue visibly fills and empties.
 WAVE_S: Final = 40.0
 WAVE_SHARE: Final = 0.6
 
@@ -35,13 +35,13 @@ class Counts:
 
 @final
 class Rate:
-    """How fast a total grows, over the last seconds."""
+    """The growth rate of a total over the last seconds."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque(maxlen=SAMPLES_MAX)
 
     def add(self, now_s: float, total: int) -> float:
-        """Note a total, and the rate with it; 0 for a total that was set back."""
+        """Note a total; returns the rate, 0 for a total that was reset."""
         samples = self._samples
         if samples and total < samples[-1][1]:
             samples.clear()
@@ -53,7 +53,7 @@ class Rate:
 
 
 def orders_due(elapsed_s: float, per_s: float) -> int:
-    """How many orders should have been sent after so long; `per_s` is their mean rate."""
+    """How many orders should have been sent by then; `per_s` is their mean rate."""
     turn = math.tau / WAVE_S
     extra_s = WAVE_SHARE / turn * (1 - math.cos(turn * elapsed_s))
     return int(per_s * (elapsed_s + extra_s))

@@ -1,4 +1,4 @@
-"""The terminal while the demo has it: a screen of its own, and everything as it was afterwards."""
+"""The terminal of the demo: the alternate screen, and the normal one afterwards."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 
 @final
 class Terminal:
-    """Draws over itself; `leave` may be called at any time and any number of times."""
+    """Redraws the screen; `leave` may be called at any time and any number of times."""
 
     def __init__(self, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
         self._stream = stream
@@ -33,7 +33,8 @@ class Terminal:
             self._write(ENTER)
 
     def show(self, lines: Sequence[str]) -> None:
-        # Each line wipes what is left of the one before it: no flicker, as a wiped screen has.
+        # Each line erases the rest of the line before it, which flickers less than erasing the
+        # screen.
         text = "\n".join(f"{line}\x1b[K" for line in lines)
         self._write(f"\x1b[H{text}\x1b[J")
 
@@ -47,10 +48,10 @@ class Terminal:
             self._stream.write(text)
             self._stream.flush()
         except OSError:
-            # The terminal is gone: whoever watched has left, and the demo ends by its signal.
+            # The terminal is gone: the demo ends by its signal.
             self._is_entered = False
 
 
 def is_screen(stream: TextIO, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether somebody watches who can be shown a screen, and not only lines."""
+    """Whether the stream is a terminal that can show a screen, and not only lines."""
     return stream.isatty() and environment.get("TERM", "") not in ("", "dumb")

@@ -1,4 +1,4 @@
-"""Who sends and who receives in the demo; each step is one turn, and blocks as long as that."""
+"""The senders and receivers of the demo; each step is one turn, and blocks for its duration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEND_MAX: Final = 500
 RECEIVE_MAX: Final = 250
 WAIT_MS: Final = 500
 DEAD_LETTERS_KEPT: Final = 200
-"""Older ones are removed: dead letters do not expire, and nobody else looks after these."""
+"""Older ones are removed: dead letters do not expire, and nobody else removes these."""
 
 
 @final
@@ -39,10 +39,10 @@ class Sender:
 
 @final
 class OrderWorker:
-    """Takes orders, tells the topic of those that it handled, and dead-letters the others."""
+    """Receives orders, publishes events about handled ones, and dead-letters the others."""
 
     def __init__(self, api: ApiClient, topic: str) -> None:
-        """Without a topic nobody is told."""
+        """Without a topic no events are published."""
         self._api = api
         self._topic = topic
 
@@ -54,7 +54,8 @@ class OrderWorker:
             fault = fault_of(message)
             (handled if fault is None else refused.setdefault(fault, [])).append(message)
         published = 0
-        # Told before it is completed: who dies in between tells it again, and forgets nothing.
+        # Published before it is completed: after a crash the event is published again, but never
+        # lost.
         if handled and self._topic:
             published = _send(self._api, self._topic, [event_of(message) for message in handled])
         completed = _settle(self._api, ORDERS, handled, {"action": "complete"})
@@ -68,7 +69,7 @@ class OrderWorker:
 
 @final
 class Subscriber:
-    """Takes what a subscription lets in."""
+    """Receives the messages of a subscription."""
 
     def __init__(self, api: ApiClient, path: str) -> None:
         self._api = api
@@ -82,7 +83,7 @@ class Subscriber:
 
 
 def remove_dead_letters(api: ApiClient, count: int) -> int:
-    """Remove the oldest dead letters of the queue; how many there were."""
+    """Remove the oldest dead letters of the queue; returns how many."""
     body: Document = {"count": min(count, RECEIVE_MAX), "mode": "receive_and_delete", "wait_ms": 0}
     path = f"entities/{ORDERS}/{DEAD_LETTERS}/messages/receive"
     return len(documents(api.post(path, body), "messages"))

@@ -1,4 +1,4 @@
-"""Everybody who acts in the demo, turn by turn, until it is over."""
+"""All actors of the demo, turn by turn, until it ends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORK_TURN_S: Final = 0.6
 LOOK_TURN_S: Final = 0.5
 CARE_TURN_S: Final = 2.0
 PROBLEM_S: Final = 20.0
-# Together they take a little more than comes on average, and less than the top of a wave brings.
+# Together they take a little more than the average rate, and less than the peak of a wave.
 WORK_SHARE: Final = 0.34
 
 
@@ -53,7 +53,7 @@ class Troupe:
         self.seen = Seen()
 
     async def run(self) -> None:
-        """Until it is over; a turn that has begun is ended, so that the counts are right."""
+        """Run until it ends; a turn that has begun is finished, so that the counts are right."""
         topic = EVENTS if self._scene.has_topic else ""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._watch())
@@ -69,7 +69,7 @@ class Troupe:
 
     @property
     def problem(self) -> str:
-        """What went wrong a moment ago."""
+        """A recent failure."""
         return self._problem if time.monotonic() - self._problem_at_s < PROBLEM_S else ""
 
     async def _turns(self, turn: Callable[[], Awaitable[None]], turn_s: float) -> None:
@@ -92,7 +92,7 @@ class Troupe:
         async def turn() -> None:
             nonlocal done
             due = orders_due(time.monotonic() - began_s, self._per_s)
-            # A machine that slept does not make up for the night.
+            # After a suspend of the machine the missed orders are not sent.
             count = min(due - done, SEND_MAX, 2 * self._per_s)
             done = due
             self._add(await asyncio.to_thread(sender.step, count))
@@ -102,7 +102,7 @@ class Troupe:
     async def _work(self, worker: OrderWorker) -> None:
         async def turn() -> None:
             waiting = sum(fragment.waiting for fragment in self.seen.fragments)
-            # Whoever finds much takes more at once, so that the queue cannot grow for ever.
+            # A long queue is emptied faster, so that it cannot grow for ever.
             count = max(round(self._per_s * WORK_SHARE), waiting // 8, 1)
             self._add(await asyncio.to_thread(worker.step, count))
 

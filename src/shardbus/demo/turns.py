@@ -1,4 +1,4 @@
-"""Doing something again and again, until it is over."""
+"""Repeats a turn until the demo ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from shardbus.app.cli.failures import CommandError
 
 RETRY_S: Final = 2.0
-"""Between two turns at least, when the first of them failed."""
+"""The minimum pause between two turns after a failure."""
 
 
 async def turns(
@@ -19,7 +19,7 @@ async def turns(
     over: asyncio.Event,
     fail: Callable[[str], None],
 ) -> None:
-    """A turn every `turn_s`; one that fails as commands do is told, and the next one is tried."""
+    """A turn every `turn_s`; a failure of a command is reported, and the next turn is tried."""
     loop = asyncio.get_running_loop()
     while not over.is_set():
         began_s, wait_s = loop.time(), turn_s
@@ -32,7 +32,7 @@ async def turns(
 
 
 async def pause(wait_s: float, over: asyncio.Event) -> None:
-    """Wait, but not when it is over."""
+    """Wait, but not after the end."""
     with suppress(TimeoutError):
         async with asyncio.timeout(max(0.0, wait_s)):
             await over.wait()

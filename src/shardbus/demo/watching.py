@@ -1,4 +1,4 @@
-"""What the demo asks the bus about itself, again and again."""
+"""What the demo asks the bus about itself, regularly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardbus.demo.tally import Rate
 
 PIPELINE: Final = "demo-archive"
 FILES_MAX: Final = 200_000
-# Looking through many files takes its time: at most this part of the demo's.
+# Counting many files takes time: at most this share of the demo's.
 SCAN_SHARE: Final = 0.02
 SCAN_EVERY_S: Final = 2.0
 
@@ -36,7 +36,7 @@ class Seen:
 
 @final
 class Watcher:
-    """Looks; each look blocks for a few requests."""
+    """Looks at the bus; each look blocks for a few requests."""
 
     def __init__(self, api: ApiClient, scene: Scene) -> None:
         self._api = api
@@ -68,7 +68,7 @@ class Watcher:
 
 @final
 class Captured:
-    """How many files a directory of captured data has, and how large they are together."""
+    """The number and total size of the files in a directory of captured data."""
 
     def __init__(self) -> None:
         self.files = 0
@@ -76,7 +76,7 @@ class Captured:
         self._next_s = 0.0
 
     def look(self, location: str) -> None:
-        """Look again when it is time to."""
+        """Count again when it is time to."""
         began_s = time.monotonic()
         if "://" in location:
             self.files = -1
@@ -89,7 +89,7 @@ class Captured:
 
 def pipeline_seen(api: ApiClient, captured: Captured | None = None) -> Capturing | None:
     """The pipeline and its files; None when there is no pipeline."""
-    # Of all there are: asked for by name, one that is not there is a line in the log of the bus.
+    # From the list of all: asking by name for a missing one would be a line in the log of the bus.
     pipelines = documents(api.get("pipelines"), "pipelines")
     found = next((each for each in pipelines if each.get("name") == PIPELINE), None)
     if found is None:
@@ -113,7 +113,7 @@ def pipeline_seen(api: ApiClient, captured: Captured | None = None) -> Capturing
 
 
 def _sizes(root: Path) -> Iterator[int]:
-    """The size of each Parquet file; those of Spark's own, in directories with _, are none."""
+    """The size of each Parquet file, without Spark's own in directories that begin with _."""
     left = FILES_MAX
     for directory, below, names in os.walk(root):
         below[:] = [name for name in below if not name.startswith(("_", "."))]
@@ -126,7 +126,7 @@ def _sizes(root: Path) -> Iterator[int]:
             try:
                 yield (Path(directory) / name).stat().st_size
             except FileNotFoundError:
-                # Whoever compacts files removes them while we look.
+                # Compaction removes files while this counts them.
                 continue
 
 

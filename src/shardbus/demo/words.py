@@ -1,4 +1,4 @@
-"""What the demo says in lines: now and then where there is no screen, and at its end."""
+"""The texts of the demo: a line now and then where there is no screen, and the summary."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OFTEN_UNTIL_S: Final = 60.0
 
 
 def line_due_s(elapsed_s: float) -> float:
-    """How long to wait for the next line: a night of them is not to be a large file."""
+    """How long to wait for the next line: the lines of a night must not be a large file."""
     return OFTEN_S if elapsed_s < OFTEN_UNTIL_S else SELDOM_S
 
 
@@ -35,7 +35,7 @@ def line(picture: Picture) -> str:
 
 
 def summary(picture: Picture) -> list[str]:
-    """What there was, where it is, and how it is read."""
+    """What was done, where the data is, and how to read it."""
     counts = picture.counts
     told = [
         f"The demo ran for {duration_text(picture.elapsed_s)}.",

@@ -1,4 +1,4 @@
-"""What gateways tell about themselves in numbers, and what the numbers are called."""
+"""The metric readings of gateways, and their names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLIGHT_UP: Final = "shardbus_flight_up"
 
 @final
 class MetricReading:
-    """One number now; `labels` tell it from others of its name."""
+    """One present value; `labels` distinguish it from others of its name."""
 
     def __init__(self, name: str, value: float, **labels: str) -> None:
         self.name = name

@@ -1,10 +1,10 @@
-"""A message as its specification has it, of one that a careless client wrote otherwise.
+"""Rewrites messages that a client did not encode as the specification says.
 
 A message that was received with the Python SDK and is sent again has binary where it had text; the
 SDK's older transport writes annotation names as strings; descriptors may be symbols, or numbers of
-eight bytes, neither of which the Python SDK can read. The service takes all of these. They are
-written anew when they arrive, so that everything behind the gateway, and every receiver, meets one
-form only.
+eight bytes, neither of which the Python SDK can read. The service accepts all of these. The bus
+rewrites such a message when it arrives, so that everything behind the gateway, and every receiver,
+sees one form only.
 """
 
 from typing import Final
@@ -31,7 +31,7 @@ _TEXT_ANNOTATIONS: Final = frozenset([PARTITION_KEY.decode(), VIA_PARTITION_KEY.
 
 
 def canonical(payload: bytes) -> bytes:
-    """The same message with text as text, names in their own type and numbers for descriptors.
+    """The same message with text as text, names in their proper type and numeric descriptors.
 
     Values whose type is the sender's choice (ids, application properties, annotations that mean
     nothing to the bus) stay as they are. Raises DecodeError.
@@ -83,8 +83,11 @@ def _properties(reader: ValueReader) -> bytes:
         fields.append(raw)
     reader.leave_list()
     if len(fields) > _FIELDS_MAX:
-        # The Python SDK fails at what it has no name for, and at every page that it is on.
-        raise DecodeError(f"properties of {len(fields)} fields; there are {_FIELDS_MAX}")
+        # The Python SDK fails on a field that it does not know, and on every page with such a
+        # message.
+        raise DecodeError(
+            f"the properties section has {len(fields)} fields; at most {_FIELDS_MAX} exist"
+        )
     return compound(codes.LIST8, fields)
 
 

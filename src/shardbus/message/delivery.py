@@ -1,4 +1,6 @@
-"""A stored message as one receiver gets it: our header and annotations over the sender's rest."""
+"""A stored message as one receiver gets it: the sender's sections with the bus's header and
+annotations.
+"""
 
 from collections.abc import Mapping
 from struct import Struct
@@ -28,10 +30,10 @@ class Stamp:
 
     `message_state` is 0 active, 1 deferred, 2 scheduled. `ttl_ms` replaces the sender's in the
     header. `absolute_expiry_ms` sets the property of that name in the sender's properties, which
-    otherwise stay as they are. The creation time becomes the enqueued time where SDKs take the
-    difference of the two for the time to live: of a sender that gave both, and of a message that
-    lives longer than the header can tell (`is_long`). `lock_token` goes into the
-    delivery annotations: empty for a message that is not locked, None to leave them out.
+    otherwise stay as they are. SDKs compute the time to live as absolute expiry minus creation time
+    for a sender that gave both, and for a message that lives longer than the header can express
+    (`is_long`). In these cases the creation time is set to the enqueued time. `lock_token` goes
+    into the delivery annotations: empty for a message that is not locked, None to leave them out.
     """
 
     def __init__(  # noqa: PLR0913 - the annotations of one delivery, given by keyword
@@ -78,17 +80,17 @@ _MESSAGE_STATE: Final = _key(b"x-opt-message-state", codes.SMALLINT)
 _DEADLETTER_SOURCE: Final = b"\xa3\x17x-opt-deadletter-source"
 # durable, priority, ttl and first-acquirer null, delivery-count 0.
 FIRST_HEADER: Final = b"\x00\x53\x70\xc0\x06\x05\x40\x40\x40\x40\x43"
-# By what a scan says of a flag: 0, 1 and -1.
+# By the scan's value of a flag: 0, 1 and -1.
 _FLAGS: Final = [FALSE, TRUE, NULL]
 _HEADER_PREFIX: Final = b"\x00\x53\x70\xc0"
 _LOCK_TOKEN: Final = b"\xa3\x10x-opt-lock-token"
 _OF_GUID: Final = Struct("<IHH8s").unpack
 _AS_UUID: Final = Struct(">IHH8s").pack
-# Delivery annotations with nothing in them, and with nothing but a lock token, which follows.
+# Empty delivery annotations, and delivery annotations with only a lock token, which follows.
 _NO_DELIVERY_ANNOTATIONS: Final = b"\x00\x53\x71\xc1\x01\x00"
 _LOCKED: Final = b"\x00\x53\x71\xc1\x24\x02" + _LOCK_TOKEN + b"\x98"
 _ANNOTATIONS_PREFIX: Final = b"\x00\x53\x72"
-# A properties section that has nothing but a message-id of 32 characters.
+# A properties section with only a message-id of 32 characters.
 _PROPERTIES_OF_ID: Final = b"\x00\x53\x73\xc0\x23\x01"
 
 
@@ -98,11 +100,11 @@ def encode_delivery(
     stamp: Stamp,
     overlay: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """The message as a receiver gets it: the sender's sections under our header and annotations.
+    """The message as a receiver gets it: the sender's sections with the bus's header and
+    annotations.
 
-    `head` must be the scan of `payload`. `overlay` entries (encoded values) replace or join the
-    application properties; an empty one takes the property away. A message without a message-id
-    gets one.
+    `head` must be the scan of `payload`. `overlay` entries (encoded values) replace or add
+    application properties; an empty value removes one. A message without a message-id gets one.
     """
     parts = [_envelope(payload, head, stamp), _ANNOTATIONS_PREFIX, b""]
     count: i64 = _stamp_annotations(parts, stamp)
@@ -123,9 +125,9 @@ def encode_delivery(
 
 
 def _identifier(stamp: Stamp) -> bytes:
-    """The message-id of a message whose sender gave none, encoded; the same at every delivery.
+    """The encoded message-id of a message whose sender gave none; the same at every delivery.
 
-    The JavaScript SDK leaves it out when it sends, and fails without it when it settles.
+    The JavaScript SDK sends no message-id, and fails to settle a message without one.
     """
     digits = u64(stamp.enqueued_time_ms) + u64(stamp.sequence_number)
     return b"\xa1\x20" + digits.hex().encode()
@@ -143,7 +145,7 @@ def _envelope(payload: bytes, head: MessageHead, stamp: Stamp) -> bytes:
 
 
 def _annotated(payload: bytes, head: MessageHead, token: bytes) -> bytes:
-    """The sender's delivery annotations with our lock token in place of his."""
+    """The sender's delivery annotations with the bus's lock token in place of the sender's."""
     start: i64 = head.delivery_annotations_offset
     reader = ValueReader(payload, start, start + head.delivery_annotations_length)
     reader.u8()
@@ -163,7 +165,7 @@ def _annotated(payload: bytes, head: MessageHead, token: bytes) -> bytes:
 
 def guid(token: bytes) -> bytes:
     """A lock token as an AMQP uuid: SDKs read the delivery tag as a GUID, whose first three fields
-    have their bytes in the other order.
+    have the opposite byte order.
     """
     return _AS_UUID(*_OF_GUID(token))
 
@@ -181,7 +183,7 @@ def _header(head: MessageHead, stamp: Stamp) -> bytes:
 
 
 def _stamp_annotations(parts: list[bytes], stamp: Stamp) -> i64:
-    """Append the entries of the stamp; how many elements of the map they are."""
+    """Append the entries of the stamp; returns how many map elements they are."""
     parts.append(_SEQUENCE_NUMBER)
     parts.append(u64(stamp.sequence_number))
     parts.append(_ENQUEUED_TIME)
@@ -227,7 +229,7 @@ def _append_bare(
     stamp: Stamp,
     overlay: Mapping[str, bytes] | None,
 ) -> None:
-    """Append the sender's sections, in the specification's order whatever order they came in."""
+    """Append the sender's sections in the specification's order, whatever order they came in."""
     properties = _slice(payload, head.properties_offset, head.properties_length)
     if not head.message_id_raw:
         properties = with_field(properties, codes.PROPERTIES, 0, _identifier(stamp))
@@ -253,7 +255,7 @@ def _slice(payload: bytes, offset: i64, length: i64) -> bytes:
 
 
 def with_field(section: bytes, code: i64, index: int, value: bytes) -> bytes:
-    """A section that is a list, or a new one, with one field set to an encoded value."""
+    """A section that is a list (or a new one) with one field set to an encoded value."""
     fields: list[bytes] = []
     if section:
         reader = ValueReader(section, 0, len(section))
@@ -268,7 +270,9 @@ def with_field(section: bytes, code: i64, index: int, value: bytes) -> bytes:
 
 
 def overlaid(section: bytes, overlay: Mapping[str, bytes]) -> bytes:
-    """A section of application properties, or a new one, with these; empty ones are taken away."""
+    """A section of application properties (or a new one) with the overlay; empty values remove
+    entries.
+    """
     parts: list[bytes] = []
     if section:
         reader = ValueReader(section, 3 if section[1] == codes.SMALLULONG else 10, len(section))

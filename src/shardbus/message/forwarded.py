@@ -25,17 +25,18 @@ class Forwarded:
 
 
 ForwardFormat = Callable[[Delivery, str, int], Forwarded]
-"""(delivery, name of the source, now) as it is forwarded: `forwarded`, or simpler in tests.
+"""A function (delivery, name of the source, now) that makes a `Forwarded`: `forwarded`, or a
+simpler one in tests.
 
 Raises ValueError for a payload that cannot be read.
 """
 
 
 def forwarded(delivery: Delivery, source: str, now_ms: int) -> Forwarded:
-    """The message with its hops counted, and with what the bus knew of it written into it.
+    """The message with its hops counted, and with the bus's knowledge about it written into it.
 
-    It lives as long as it would have where it comes from, a dead letter as long as the destination
-    lets it. Raises ValueError for a payload that cannot be read.
+    Its time to live continues to run; a dead letter gets the destination's time to live. Raises
+    ValueError for a payload that cannot be read.
     """
     entry, payload = delivery.entry, delivery.payload or b""
     try:

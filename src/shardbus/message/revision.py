@@ -1,4 +1,4 @@
-"""A message with other properties than its sender gave it; the body stays what it is."""
+"""A message with other properties than its sender gave it; the body is unchanged."""
 
 from typing import Final, final
 
@@ -26,10 +26,10 @@ REPLY_TO_GROUP_ID: Final = 12
 
 @final
 class Revision:
-    """What to write into a message: encoded values, where a null takes away what there was.
+    """What to write into a message: encoded values, where a null removes the present value.
 
-    `header` and `properties` go by the number of the field, `annotations` by name. `application`
-    are application properties by name, where an empty value takes one away.
+    `header` and `properties` are keyed by field number, `annotations` by name. `application` has
+    application properties by name, where an empty value removes one.
     """
 
     def __init__(self) -> None:

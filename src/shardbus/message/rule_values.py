@@ -1,4 +1,4 @@
-"""Between values as AMQP carries them and values as rules compute with them."""
+"""Converts values between the types of AMQP and those of rules."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _INTEGERS: Final[dict[int, type[Integer]]] = {
 
 
 def property_from(name: str, value: Value) -> Property | None:
-    """What rules make of a value; None for a list, a map, an array and what nobody described."""
+    """A value as rules see it; None for a list, a map, an array and an unknown described type."""
     if isinstance(value, str):
         return Property(name, rules.TEXT, value)
     if value is None:
@@ -73,7 +73,7 @@ def property_from(name: str, value: Value) -> Property | None:
 
 
 def value_from(property: Property) -> Value:
-    """What AMQP carries for a property. Raises ValueError for a value that no AMQP type holds."""
+    """The AMQP value of a property. Raises ValueError for a value that no AMQP type holds."""
     kind, value = property.kind, property.value
     if value is None or isinstance(value, bool):
         return value

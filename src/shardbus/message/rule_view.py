@@ -1,4 +1,4 @@
-"""Stored messages as rules see them, and with what the action of a rule changed."""
+"""Stored messages as rules see them, and with the changes of a rule's action."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shardbus.rules.values import Duration, Moment, Property, Value, fold
 
 _UINT_MAX: Final = 0xFFFFFFFF
 
-# Where the texts that an action can set are written; not the content type, which is a symbol.
+# The fields of the texts that an action can set, except the content type, which is a symbol.
 _FIELDS: Final[dict[int, int]] = {
     system.MESSAGE_ID: revision.MESSAGE_ID,
     system.CORRELATION_ID: revision.CORRELATION_ID,
@@ -49,13 +49,14 @@ _ANNOTATIONS: Final[dict[int, str]] = {
 
 @final
 class PayloadFormat:
-    """What publishing asks of payloads; a parameter only so that tests can have simpler ones.
+    """What publishing needs from payloads; a parameter only so that tests can have simpler ones.
 
-    `view_of(payload)` shows a message to rules. `rewrite(payload, changes)` gives the payload with
-    the system properties that an action set or unset (`changes.system`). `pack(payload, changes)`
-    gives the application properties that it set or removed as `Entry.modified` (`core.properties`),
-    a removed one with an empty value, by each name the payload has for it. Each raises ValueError
-    for a payload that cannot be read or a change that cannot be made; so may the view.
+    `view_of(payload)` shows a message to rules. `rewrite(payload, changes)` returns the payload
+    with the system properties that an action set or unset (`changes.system`). `pack(payload,
+    changes)` returns the application properties that the action set or removed as `Entry.modified`
+    (`core.properties`); a removed one has an empty value under each name that the payload has for
+    it. Each of them, and the view, raises ValueError for a payload that cannot be read or a change
+    that cannot be made.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class PayloadFormat:
 class RuleView:
     """A message as it was sent. A `rules.scope.RuleMessage`.
 
-    Made of what cannot be read it raises ValueError, and so may its properties.
+    The constructor and the properties raise ValueError for a payload that cannot be read.
     """
 
     def __init__(self, payload: bytes) -> None:
@@ -103,7 +104,7 @@ class RuleView:
     def properties(self) -> dict[str, Property]:
         found: dict[str, Property] = {}
         for name, value in _application_properties(self._payload, self._head).items():
-            # A value that rules have no word for is there all the same: EXISTS says so.
+            # A value that rules cannot represent exists all the same: EXISTS is true for it.
             made = property_from(name, value) or Property(name, values.NULL, None)
             found[fold(name)] = made
         return found
@@ -144,7 +145,7 @@ def rewrite(payload: bytes, changes: Changes) -> bytes:
 def pack_changes(payload: bytes, changes: Changes) -> bytes:
     """The application properties that an action set or removed, as `Entry.modified`.
 
-    What is removed has an empty value, under every name that differs from its own by case only.
+    A removed property has an empty value under every name that differs from its own by case only.
     Raises ValueError for a payload that cannot be read and for properties that could not be sent.
     """
     packed: dict[str, bytes] = {}
@@ -159,14 +160,14 @@ def pack_changes(payload: bytes, changes: Changes) -> bytes:
         property_bytes = len(property.name.encode()) + len(value)
         if property_bytes > PROPERTY_BYTES_MAX:
             raise ValueError(
-                f"The property '{property.name[:100]}' takes {property_bytes} bytes; "
+                f"The property '{property.name[:100]}' has {property_bytes} bytes; at most "
                 f"{PROPERTY_BYTES_MAX} are allowed."
             )
         size_bytes += property_bytes
         packed[property.name] = value
     if size_bytes > HEADER_BYTES_MAX:
         raise ValueError(
-            f"The properties that the action sets take {size_bytes} bytes; "
+            f"The properties that the action sets have {size_bytes} bytes; at most "
             f"{HEADER_BYTES_MAX} are allowed."
         )
     return pack(packed)
@@ -194,7 +195,7 @@ def _revise(made: Revision, head: MessageHead, number: int, value: Value) -> Non
         if isinstance(value, Duration):
             ttl_ms = min(max(values.ms_of(value), 0), _UINT_MAX)
             made.header[revision.TTL] = encode_uint(ttl_ms)
-        # It belongs to the time to live that was.
+        # The absolute expiry belongs to the old time to live.
         if head.absolute_expiry_ms >= 0:
             made.properties[revision.ABSOLUTE_EXPIRY_TIME] = NULL
     elif number == system.FORCE_PERSISTENCE:
@@ -202,7 +203,7 @@ def _revise(made: Revision, head: MessageHead, number: int, value: Value) -> Non
     elif number in _ANNOTATIONS:
         made.annotations[_ANNOTATIONS[number]] = _encoded(value)
         if number == system.SCHEDULED_ENQUEUE_TIME and head.scheduled_enqueue_ms <= 0:
-            # The copy is there at once: a moment that is only written on it never delayed it.
+            # The copy is active at once: a scheduled moment that an action writes never delayed it.
             made.annotations[AT_ONCE.decode()] = TRUE
     elif number == system.CONTENT_TYPE:
         made.properties[revision.CONTENT_TYPE] = encode_symbol(_text(value))

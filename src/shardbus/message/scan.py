@@ -1,4 +1,4 @@
-"""One pass over an encoded message: what the bus must know, and where the sections are."""
+"""One pass over an encoded message: the values that the bus needs, and where the sections are."""
 
 from typing import Final, final
 
@@ -15,7 +15,7 @@ SCHEDULED_ENQUEUE_TIME: Final = b"x-opt-scheduled-enqueue-time"
 HOPS: Final = b"x-shardbus-hops"
 FIRST_NUMBER: Final = b"x-shardbus-first-number"
 DEADLETTER_SOURCE: Final = b"x-shardbus-deadletter-source"
-# And this one into messages whose scheduled moment had passed when they were sent.
+# The bus writes this one into messages whose scheduled moment had passed when they were sent.
 AT_ONCE: Final = b"x-shardbus-at-once"
 MARKS: Final = (HOPS, FIRST_NUMBER, DEADLETTER_SOURCE, AT_ONCE)
 _OWNED: Final = 0
@@ -29,7 +29,7 @@ _AT_ONCE: Final = 7
 _TEXT_CODES: Final = frozenset(
     [codes.STRING8, codes.STRING32, codes.SYMBOL32, codes.BINARY8, codes.BINARY32]
 )
-# Annotations that mean something to the bus; a sender's owned ones are replaced.
+# Annotations that mean something to the bus; those of the bus are replaced if a sender sets them.
 _ANNOTATIONS: Final[dict[bytes, int]] = {
     b"x-opt-enqueued-time": _OWNED,
     b"x-opt-sequence-number": _OWNED,
@@ -52,10 +52,10 @@ _ANNOTATIONS: Final[dict[bytes, int]] = {
 @final
 @mypyc_attr(acyclic=True, free_list_len=1)
 class MessageHead:
-    """What the bus reads from a message; -1 and None mean that the sender said nothing.
+    """What the bus reads from a message; -1 and None mean that the sender set no value.
 
     Offsets and lengths point into the scanned payload and include the section's descriptor; a
-    length of 0 is a section that is not there. Several data or sequence sections are one body.
+    length of 0 means that the section is missing. Several data or sequence sections are one body.
     """
 
     # 0 is false, 1 true.
@@ -68,14 +68,14 @@ class MessageHead:
     via_partition_key: str | None = None
     scheduled_enqueue_ms: int = -1
     # How often the bus forwarded the message, the number that its first entity gave it, the entity
-    # that it was a dead letter of, and whether its scheduled moment had passed when it was sent. A
-    # client has no business with these marks: see `is_marked`.
+    # whose dead letter it was, and whether its scheduled moment had passed when it was sent.
+    # Clients must not set these marks: see `is_marked`.
     is_marked: bool = False
     hops: int = 0
     first_number: int = -1
     deadletter_source: str | None = None
     is_at_once: bool = False
-    # message-id as text whatever its type (`identifier_text`), and as encoded.
+    # message-id as text, whatever its type (`identifier_text`), and as encoded.
     message_id: str | None = None
     message_id_raw: bytes = b""
     user_id: bytes | None = None
@@ -106,13 +106,15 @@ class MessageHead:
     body_kind: int = 0
     footer_offset: int = 0
     footer_length: int = 0
-    # The sender's annotations that a receiver gets too: encoded entries and how many elements.
+    # The sender's annotations that a receiver gets too: their encoded entries and number of
+    # elements.
     kept_annotations: bytes = b""
     kept_annotations_count: int = 0
-    # Where the bare message begins, when everything from there on is sent to receivers unchanged.
+    # Where the bare message begins if everything from there on goes to receivers unchanged, else
+    # -1.
     bare_offset: int = -1
-    # Something is not written as the specification has it; annotations whose names are not were
-    # passed over. `canonical` gives the message that was meant.
+    # The message is not encoded as the specification says; annotations with such names were
+    # skipped. `canonical` returns the corrected message.
     is_loose: bool = False
 
 
@@ -120,7 +122,7 @@ def scan_message(payload: bytes) -> MessageHead:
     """Read one encoded message in one pass, sections in any order. Raises DecodeError."""
     size: i64 = len(payload)
     if size == 0:
-        raise DecodeError("a message without a section")
+        raise DecodeError("the message has no section")
     head = MessageHead()
     reader = ValueReader(payload, 0, size)
     seen: i64 = 0
@@ -131,9 +133,9 @@ def scan_message(payload: bytes) -> MessageHead:
         code: i64 = section_code(reader)
         bit: i64 = 1 << (code - codes.HEADER)
         if seen & bit != 0 and (code != head.body_kind or not _continues_body(head, start)):
-            raise DecodeError(f"section 0x{int(code):02x} twice")
+            raise DecodeError(f"the message has the section 0x{int(code):02x} twice")
         seen |= bit
-        # Bits are in the specification's order, so a higher one came before its turn.
+        # Bits are in the specification's order, so a higher bit means a section out of order.
         if seen >= bit << 1 and bare_offset >= 0:
             is_canonical = False
         if code < codes.PROPERTIES:
@@ -151,15 +153,15 @@ def scan_message(payload: bytes) -> MessageHead:
 def section_code(reader: ValueReader) -> i64:
     """The descriptor of the section that comes next, HEADER to FOOTER."""
     if reader.u8() != codes.DESCRIBED:
-        raise DecodeError("a message is made of described sections")
+        raise DecodeError("the message has a part that is not a described section")
     code: i64 = reader.descriptor_code()
     if code < codes.HEADER or code > codes.FOOTER:
-        raise DecodeError("an unknown section")
+        raise DecodeError("the message has an unknown section")
     return code
 
 
 def enter_map(reader: ValueReader) -> i64:
-    """Start on a map's entries; how many elements it has. `list_end` is where it ends."""
+    """Enter a map; returns its number of elements. `list_end` is set to its end."""
     code: i64 = reader.u8()
     if code != codes.MAP8 and code != codes.MAP32:
         raise DecodeError("a map was expected")
@@ -168,16 +170,16 @@ def enter_map(reader: ValueReader) -> i64:
     reader.list_end = reader.position + size
     count: i64 = reader.u8() if code == codes.MAP8 else reader.u32()
     if reader.position > reader.list_end or count > reader.list_end - reader.position:
-        raise DecodeError("a map with more entries than bytes")
+        raise DecodeError("a map has more entries than bytes")
     if count & 1 != 0:
-        raise DecodeError("a map with a key without a value")
+        raise DecodeError("a map has a key without a value")
     return count
 
 
 def leave_map(reader: ValueReader) -> None:
-    """Check that the entries ended where the map said."""
+    """Check that the entries end where the map's size says."""
     if reader.position != reader.list_end:
-        raise DecodeError("a map whose size is not that of its entries")
+        raise DecodeError("the size of a map does not match its entries")
 
 
 def _continues_body(head: MessageHead, start: i64) -> bool:
@@ -247,13 +249,13 @@ def _scan_annotations(reader: ValueReader, head: MessageHead) -> None:
 
 
 def _scan_annotation(reader: ValueReader, head: MessageHead) -> bool:
-    """Read one entry; whether it is one that the bus owns."""
+    """Read one entry; returns whether the bus owns it."""
     code: i64 = reader.u8()
     if code != codes.SYMBOL8:
         if code not in (codes.ULONG, codes.SMALLULONG, codes.ULONG0):
-            # Numbers are reserved; the rest comes from careless peers.
+            # Numbers as keys are reserved; other types come from careless peers.
             if code not in _TEXT_CODES:
-                raise DecodeError("an annotation whose key is no symbol")
+                raise DecodeError("the key of an annotation is not a symbol")
             reader.is_loose = True
         reader.skip_content(code)
         reader.skip()
@@ -270,7 +272,7 @@ def _scan_annotation(reader: ValueReader, head: MessageHead) -> bool:
 
 
 def _scan_own(reader: ValueReader, head: MessageHead, kind: i64) -> None:
-    # Annotations are read like fields: null is as good as absent.
+    # Annotations are read like fields: null means the same as absent.
     reader.fields_left = 1
     if kind == _PARTITION:
         head.partition_key = reader.text_field()
@@ -313,7 +315,7 @@ def _scan_properties(reader: ValueReader, head: MessageHead) -> None:
         head.group_sequence = reader.uint_field(-1)
         head.reply_to_session_id = reader.text_field()
     if reader.fields_left > 0:
-        # Not refused here: messages that were stored are scanned, too.
+        # Not refused here, because stored messages are scanned too.
         reader.is_loose = True
     reader.leave_list()
 
@@ -323,7 +325,7 @@ def _scan_application_properties(reader: ValueReader) -> None:
         code: i64 = reader.u8()
         if code != codes.STRING8 and code != codes.STRING32:
             if code not in _TEXT_CODES and code != codes.SYMBOL8:
-                raise DecodeError("an application property whose name is no string")
+                raise DecodeError("the name of an application property is not a string")
             reader.is_loose = True
         reader.text_of_code(code)
         reader.require(1)
@@ -341,7 +343,7 @@ def _scan_body(reader: ValueReader, head: MessageHead, code: i64, start: i64) ->
         head.body_kind = code
         head.body_offset = start
     elif head.body_kind != code:
-        raise DecodeError("a body of several kinds")
+        raise DecodeError("the body has sections of several kinds")
     if code == codes.DATA:
         skip_binary(reader)
     elif code == codes.AMQP_SEQUENCE:
@@ -353,10 +355,10 @@ def _scan_body(reader: ValueReader, head: MessageHead, code: i64, start: i64) ->
 
 
 def skip_binary(reader: ValueReader) -> i64:
-    """Move past a binary value; its size."""
+    """Skip a binary value; returns its size."""
     code: i64 = reader.u8()
     if code != codes.BINARY8 and code != codes.BINARY32:
-        raise DecodeError("a data section that is not binary")
+        raise DecodeError("a data section is not binary")
     size: i64 = reader.u8() if code == codes.BINARY8 else reader.u32()
     reader.require(size)
     reader.position += size
@@ -369,10 +371,10 @@ def _skip_map(reader: ValueReader) -> None:
 
 
 def identifier_text(raw: bytes) -> str:
-    """A message-id or correlation-id as text: string, uuid, ulong or binary.
+    """A message-id or correlation-id (string, uuid, ulong or binary) as text.
 
-    Binary is the text that it spells, as an id that the Python SDK received and sends again, or
-    hexadecimal digits where it spells none.
+    Binary that is UTF-8 is that text, as in an id that the Python SDK received and sends again;
+    other binary becomes hexadecimal digits.
     """
     code: i64 = raw[0]
     if code == codes.STRING8:
@@ -390,7 +392,7 @@ def identifier_text(raw: bytes) -> str:
         reader = ValueReader(raw, 0, len(raw))
         reader.fields_left = 1
         return str(reader.ulong_field(0))
-    raise DecodeError("an identifier is a string, uuid, ulong or binary")
+    raise DecodeError("an identifier is not a string, uuid, ulong or binary")
 
 
 def _spelt(content: bytes) -> str:

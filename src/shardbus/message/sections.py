@@ -1,4 +1,4 @@
-"""Messages as the wire carries them: scanning, batches, deliveries, requests and responses."""
+"""Messages as the wire carries them: batches, requests and responses."""
 
 from collections.abc import Mapping
 from typing import Final, final
@@ -37,14 +37,14 @@ __all__ = [
 ]
 
 BATCH_FORMAT: Final = 0x80013700
-# A message needs a section: properties that say nothing.
+# A message needs a section: empty properties.
 _NO_PROPERTIES: Final = b"\x00\x53\x73\x45"
 
 
 def split_batch(payload: bytes) -> list[bytes]:
     """The encoded messages inside a BATCH_FORMAT payload, at least one. Raises DecodeError.
 
-    Each data section is one message; what else the envelope says is the senders' business.
+    Each data section is one message; other sections of the envelope are ignored.
     """
     messages: list[bytes] = []
     size: i64 = len(payload)
@@ -52,16 +52,16 @@ def split_batch(payload: bytes) -> list[bytes]:
     while reader.position < size:
         code: i64 = section_code(reader)
         if code == codes.AMQP_SEQUENCE or code == codes.AMQP_VALUE:
-            raise DecodeError("a batch holds data sections only")
+            raise DecodeError("the batch has a section that is not a data section")
         if code == codes.DATA:
             length: i64 = skip_binary(reader)
             if len(messages) >= BATCH_MESSAGES_MAX:
-                raise DecodeError(f"a batch of more than {BATCH_MESSAGES_MAX} messages")
+                raise DecodeError(f"the batch has more than {BATCH_MESSAGES_MAX} messages")
             messages.append(payload[reader.position - length : reader.position])
         else:
             reader.skip()
     if not messages:
-        raise DecodeError("a batch without a message")
+        raise DecodeError("the batch has no message")
     return messages
 
 
@@ -75,7 +75,7 @@ def encode_batch(messages: list[bytes]) -> bytes:
 
 
 def drop_body(payload: bytes) -> bytes:
-    """The message without its body, which may leave it with no content at all."""
+    """The message without its body, which may leave it without any content."""
     head = scan_message(payload)
     rest = payload[: head.body_offset] + payload[head.body_offset + head.body_length :]
     return rest or _NO_PROPERTIES
@@ -83,7 +83,7 @@ def drop_body(payload: bytes) -> bytes:
 
 @final
 class DecodedMessage:
-    """A decoded message: of a request/response node, or for whoever looks inside."""
+    """A decoded message: a request or a response, or one whose contents are examined."""
 
     def __init__(
         self, head: MessageHead, application_properties: dict[str, Value], body: Value
@@ -91,7 +91,8 @@ class DecodedMessage:
         self.head = head
         # Names as text, values wrapped as decoded.
         self.application_properties = application_properties
-        # The amqp-value; data sections as one bytes; sequences as one list; None without a body.
+        # The amqp-value, or all data sections as one bytes, or all sequences as one list; None
+        # without a body.
         self.body = body
 
 
@@ -157,7 +158,7 @@ def _body(payload: bytes, head: MessageHead) -> Value:
         section_code(reader)
         value = reader.value()
         if reader.position != end:
-            raise DecodeError("an amqp-value whose size is not that of its contents")
+            raise DecodeError("the size of an amqp-value does not match its contents")
         return value
     chunks: list[bytes] = []
     items: list[Value] = []

@@ -1,4 +1,4 @@
-"""What receivers are told of a stored message, whatever they speak."""
+"""What receivers are told about a stored message in every protocol."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ DESCRIPTION_KEY: Final = "DeadLetterErrorDescription"
 
 
 def state_received(entry: Entry, head: MessageHead) -> int:
-    """The state of a message that somebody receives; one that came by schedule tells so."""
+    """The state of a received message; a message that was scheduled keeps that state."""
     if entry.state == ACTIVE and head.scheduled_enqueue_ms > 0 and not head.is_at_once:
         return SCHEDULED
     return state_peeked(entry)
 
 
 def state_peeked(entry: Entry) -> int:
-    """The state of a message that somebody looks at. A delayed one is active: clients know no
-    fourth state.
+    """The state of a peeked message. A delayed message is shown as active: clients know no fourth
+    state.
     """
     return entry.state if entry.state in (DEFERRED, SCHEDULED) else ACTIVE
 
 
 def first_number(entry: Entry, head: MessageHead, *, is_subscription: bool) -> int:
-    """The EnqueuedSequenceNumber: the number that a message had where it came from, 0 if it was
-    sent to where it is. A subscription has its messages from the topic, which numbered them.
+    """The EnqueuedSequenceNumber: the number of a message in the entity it came from, 0 if it was
+    sent here directly. The messages of a subscription were numbered by its topic.
     """
     if head.first_number >= 0:
         return head.first_number
@@ -37,7 +37,7 @@ def first_number(entry: Entry, head: MessageHead, *, is_subscription: bool) -> i
 
 
 def overlay_of(entry: Entry) -> dict[str, bytes] | None:
-    """The application properties that the bus has changed or added, encoded; None if none."""
+    """The application properties that the bus has changed or added, encoded; None without any."""
     if entry.reason is None and entry.description is None and not entry.modified:
         return None
     overlay = unpack(entry.modified)

@@ -1,4 +1,4 @@
-"""A message as a client sent it: what the bus reads from it, and how much it may say."""
+"""A message as a client sent it: the values that the bus reads from it, and their limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _UINT_MAX: Final = 0xFFFFFFFF
 
 
 def read_message(payload: bytes, now_ms: int) -> Message:
-    """What the bus needs to know of an encoded message. Raises DecodeError or Refused."""
+    """The values that the bus needs from an encoded message. Raises DecodeError or Refused."""
     head = scan_message(payload)
     if head.is_loose:
         written_anew = canonical(payload)
@@ -48,8 +48,8 @@ def _read_scanned(payload: bytes, head: MessageHead, now_ms: int) -> Message:
 
 
 def read_batch(payload: bytes, now_ms: int, size_max: int, entity: str) -> list[Message]:
-    """What the bus needs to know of the messages of a batch, none of which may have more bytes than
-    the entity takes. Raises DecodeError or Refused.
+    """The values that the bus needs from the messages of a batch. None of them may have more bytes
+    than the entity allows. Raises DecodeError or Refused.
     """
     messages: list[Message] = []
     for encoded in split_batch(payload):
@@ -58,16 +58,16 @@ def read_batch(payload: bytes, now_ms: int, size_max: int, entity: str) -> list[
             told = "" if message_id is None else f", message_id '{message_id[:100]}',"
             raise Refused(
                 TOO_LARGE,
-                f"Message {len(messages)} of the piece{told} has {len(encoded)} bytes, more than "
-                f"the {size_max} that '{entity}' takes.",
+                f"Message {len(messages)} of the piece{told} has {len(encoded)} bytes; "
+                f"'{entity}' allows at most {size_max}.",
             )
         messages.append(read_message(encoded, now_ms))
     return messages
 
 
 def _marked_anew(payload: bytes, head: MessageHead, is_late: bool) -> bytes:
-    """Without what only the bus may say: a message from outside was never forwarded. But one whose
-    scheduled moment has passed is marked: it was never scheduled.
+    """The payload without the marks that only the bus may set. A message whose scheduled moment has
+    passed gets its mark, because it was never scheduled.
     """
     made = Revision()
     for name in MARKS:
@@ -78,10 +78,10 @@ def _marked_anew(payload: bytes, head: MessageHead, is_late: bool) -> bytes:
 
 
 def ttl_of(head: MessageHead) -> int:
-    """How long the sender lets the message live, in milliseconds; -1 if it does not say."""
+    """The sender's time to live in milliseconds; -1 if it set none."""
     ttl_ms = head.ttl_ms
     if ttl_ms == _UINT_MAX and head.absolute_expiry_ms >= 0 and head.creation_time_ms >= 0:
-        # The header's ttl ends at 49.7 days; SDKs then say the rest with two timestamps.
+        # The header's ttl ends at 49.7 days; for longer times SDKs set two timestamps.
         ttl_ms = min(max(0, head.absolute_expiry_ms - head.creation_time_ms), INFINITE_MS)
     return ttl_ms
 
@@ -99,7 +99,10 @@ def _scheduled_at(moment_ms: int, now_ms: int) -> int:
     if moment_ms <= now_ms:
         return NEVER_MS
     if moment_ms > LATEST_MS:
-        raise Refused(INVALID_ARGUMENT, "ScheduledEnqueueTimeUtc lies beyond the year 9999.")
+        raise Refused(
+            INVALID_ARGUMENT,
+            "ScheduledEnqueueTimeUtc is after the year 9999: use an earlier moment.",
+        )
     return moment_ms
 
 
@@ -110,10 +113,10 @@ def _check_header(payload: bytes, head: MessageHead) -> None:
     if total > HEADER_BYTES_MAX:
         raise Refused(
             INVALID_ARGUMENT,
-            f"The properties and annotations of the message take {int(total)} bytes; "
+            f"The properties and annotations of the message have {int(total)} bytes; at most "
             f"{HEADER_BYTES_MAX} are allowed.",
         )
-    # A section that is no longer than one entry may be has none that is.
+    # A section that is not longer than one entry may be needs no check of its entries.
     if annotations > PROPERTY_BYTES_MAX:
         _check_entries(payload, head.message_annotations_offset, annotations)
     if properties > PROPERTY_BYTES_MAX:
@@ -131,6 +134,6 @@ def _check_entries(payload: bytes, offset: i64, length: i64) -> None:
         if size > PROPERTY_BYTES_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"A property of the message takes {int(size)} bytes; {PROPERTY_BYTES_MAX} are "
-                "allowed.",
+                f"A property of the message has {int(size)} bytes; at most "
+                f"{PROPERTY_BYTES_MAX} are allowed.",
             )

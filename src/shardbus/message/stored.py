@@ -17,9 +17,9 @@ LATEST_MS: Final = 253_402_300_799_999
 
 @final
 class DeliverySource:
-    """Where messages are given out, as far as they show it.
+    """What a delivered message shows about the entity it comes from.
 
-    Those of a session are locked with it: they have no moment of their own until which they are.
+    Messages of a session are locked with the session: they have no lock time of their own.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ def encode_entry(
     locked_until_ms: int = -1,
     lock_token: bytes | None = None,
 ) -> bytes:
-    """`locked_until_ms` is -1 for a message that is not locked for who gets it; `lock_token` is
-    empty for one that is received and deleted, None for one that is only looked at.
+    """The message as a client gets it. `locked_until_ms` is -1 for a message that the client has
+    not locked; `lock_token` is empty for receive-and-delete, None for a peek.
     """
     number = entry.sequence_number
     head = scan_message(payload)
@@ -64,7 +64,7 @@ def encode_entry(
 
 
 def encode_received(delivery: Delivery, source: DeliverySource, *, is_locked: bool) -> bytes:
-    """A message that was received, locked or taken out."""
+    """A received message, locked or removed."""
     return encode_entry(
         delivery.entry,
         delivery.payload or b"",

@@ -1,4 +1,4 @@
-"""SQL actions: what they change in the copy of a message that one rule gives one subscription."""
+"""SQL actions: how a rule changes its copy of a message."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from shardbus.rules.values import KIND_NAMES, Property, Value, fold, kind_of
 
 @final
 class Changes:
-    """What an action did, for the caller to apply to the copy.
+    """The changes of an action, for the caller to apply to the copy.
 
-    `system` has new values by number, None to unset. `properties` has by folded name what an
-    application property is now, None when it was removed; whatever the message called so in any
-    spelling goes.
+    `system` has new values by number, None to unset. `properties` has the new application
+    properties by folded name, None for a removed one; a change replaces the message's property in
+    any spelling.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,9 @@ class Changes:
         self.properties: dict[str, Property | None] = {}
 
     def applied(self, properties: list[Property]) -> list[Property]:
-        """The application properties of the copy: what stayed, in order, then what was set."""
+        """The application properties of the copy: the unchanged ones in order, then those that were
+        set.
+        """
         kept = [each for each in properties if fold(each.name) not in self.properties]
         return kept + [each for each in self.properties.values() if each is not None]
 
@@ -42,7 +44,7 @@ class _Step:
 
 @final
 class SqlAction:
-    """A parsed action. Refuses what `parse_action` refuses and parameters without a value."""
+    """A parsed action. Refuses what `parse_action` refuses, and parameters without a value."""
 
     def __init__(self, expression: str, parameters: list[Property] | None = None) -> None:
         self.expression = expression
@@ -52,9 +54,9 @@ class SqlAction:
         self._steps = [_step(each, expression, known) for each in self.statements]
 
     def run(self, scope: Scope) -> Changes:
-        """What the statements, one after another, change; the scope is left as it was.
+        """The changes of all statements, one after another; the scope is left as it was.
 
-        Raises EvaluationError if one has no result: then there are no changes at all.
+        Raises EvaluationError if a statement has no result: then there are no changes at all.
         """
         changes = Changes()
         copy = scope.copy()
@@ -89,7 +91,7 @@ class _SetUser(_Step):
 
 @final
 class _Origin:
-    """Where a value comes from: a mere copy of a property or parameter keeps its kind."""
+    """Where a value comes from: a plain copy of a property or parameter keeps its kind."""
 
     def __init__(self, expression: Expression, parameters: dict[str, Property]) -> None:
         self._copied: str | None = None

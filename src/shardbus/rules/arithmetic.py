@@ -1,7 +1,8 @@
 """How values are compared and computed: the semantics of the language, one function each.
 
-Integers are 64 bits wide and meet doubles as doubles; an overflow or a division by zero is an
-EvaluationError. Where an operand is unknown, or two do not go together, the result is unknown.
+Integers have 64 bits and are converted to doubles when they meet doubles; an overflow or a division
+by zero is an EvaluationError. Where an operand is unknown, or two operands have incompatible types,
+the result is unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LESS: Final = -1
 SAME: Final = 0
 GREATER: Final = 1
 UNORDERED: Final = 2
-"""Neither less nor equal nor greater: a double that is not a number."""
+"""Neither less nor equal nor greater: one of the doubles is not a number."""
 INCOMPARABLE: Final = 3
 
 # What System.Decimal holds: 96 bits.
@@ -36,7 +37,7 @@ _DECIMALS: Final = Context(prec=28, rounding=ROUND_HALF_EVEN, traps=[])
 
 
 def equals(left: Value, right: Value) -> i64:
-    """Whether two values are equal: TRUE, FALSE, or UNKNOWN where they cannot be."""
+    """Whether two values are equal: TRUE, FALSE, or UNKNOWN where they cannot be compared."""
     if isinstance(left, str):
         if isinstance(right, str):
             return TRUE if left == right else FALSE
@@ -58,7 +59,7 @@ def equals(left: Value, right: Value) -> i64:
 
 
 def order(left: Value, right: Value) -> i64:
-    """LESS, SAME, GREATER, UNORDERED, or INCOMPARABLE for what has no order.
+    """LESS, SAME, GREATER, UNORDERED, or INCOMPARABLE for types without an order.
 
     Texts are ordered by code points. Booleans, binaries and Guids have no order.
     """
@@ -82,7 +83,7 @@ def order(left: Value, right: Value) -> i64:
 
 
 def compute(operator: str, left: Value, right: Value) -> Value:
-    """PLUS, MINUS, TIMES, DIVIDE or REMAINDER of two values; None where it is unknown."""
+    """PLUS, MINUS, TIMES, DIVIDE or REMAINDER of two values; None where the result is unknown."""
     if left is None or right is None:
         return None
     if operator == PLUS and (isinstance(left, str) or isinstance(right, str)):
@@ -137,7 +138,7 @@ def _joined(left: Value, right: Value) -> Value:
     if first is None or second is None:
         return None
     if len(first) + len(second) > TEXT_CHARACTERS_MAX:
-        raise EvaluationError(f"A text has more than {TEXT_CHARACTERS_MAX} characters.")
+        raise EvaluationError(f"The result of + has more than {TEXT_CHARACTERS_MAX} characters.")
     return first + second
 
 
@@ -160,7 +161,7 @@ def _integer(operator: str, left: int, right: int) -> int:
 
 def _in_range(value: int) -> int:
     if value < INTEGER_MIN or value > INTEGER_MAX:
-        raise EvaluationError("An integer has more than 64 bits.")
+        raise EvaluationError("The result of a calculation has more than 64 bits.")
     return value
 
 
@@ -175,7 +176,7 @@ def _double(operator: str, left: float, right: float) -> float:
     if operator == DIVIDE:
         return left / right
     assert operator == REMAINDER
-    # C takes the remainder of an infinity to be no number; Python's fmod raises instead.
+    # In C the remainder of an infinity is not a number; Python's fmod raises instead.
     return math.nan if math.isinf(left) else math.fmod(left, right)
 
 
@@ -191,13 +192,15 @@ def _decimal(operator: str, left: Decimal, right: Decimal) -> Decimal:
         is_division = operator == DIVIDE
         result = (_DECIMALS.divide if is_division else _DECIMALS.remainder)(left, right)
     if not result.is_finite() or abs(result) > _DECIMAL_MAX:
-        raise EvaluationError("A decimal has more than 96 bits.")
+        raise EvaluationError(
+            "The result of a calculation has more than 96 bits, the size of a decimal."
+        )
     return result
 
 
 def _check_divisor(is_zero: bool) -> None:
     if is_zero:
-        raise EvaluationError("A division by zero.")
+        raise EvaluationError("The expression has a division by zero.")
 
 
 def _time(operator: str, left: Value, right: Value) -> Value:

@@ -1,4 +1,4 @@
-"""Trees to plans: the bus's back end. What no message can change is computed beforehand."""
+"""Compiles trees to plans: the bus's back end. Constant parts are computed in advance."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ from shardbus.rules.values import Property, Value, fold
 @final
 class _NoMessage:
     def system(self, number: int) -> Value:
-        raise AssertionError("a constant looked at a message")
+        raise AssertionError("a constant was evaluated against a message")
 
     def properties(self) -> dict[str, Property]:
-        raise AssertionError("a constant looked at a message")
+        raise AssertionError("a constant was evaluated against a message")
 
 
 _NOWHERE: Final = Scope(_NoMessage(), NewIds(bytes(SEED_BYTES)))
@@ -80,15 +80,15 @@ _NOWHERE: Final = Scope(_NoMessage(), NewIds(bytes(SEED_BYTES)))
 def compile_condition(
     condition: Condition, expression: str, parameters: dict[str, Property]
 ) -> Check:
-    """The plan of a condition. `expression` is its text, to show where a mistake is.
+    """The plan of a condition. `expression` is its text, to show where an error is.
 
-    Refuses a parameter without a value, and a pattern that LIKE cannot take.
+    Refuses a parameter without a value, and an invalid LIKE pattern.
     """
     return _Compiler(expression, parameters).check(condition)
 
 
 def compile_expression(tree: Expression, expression: str, parameters: dict[str, Property]) -> Term:
-    """The plan of a value, as `compile_condition` makes that of a condition."""
+    """The plan of a value expression; like `compile_condition`."""
     return _Compiler(expression, parameters).term(tree)
 
 
@@ -234,7 +234,7 @@ def _joined(parts: list[Check], several: Check, none: Check) -> Check:
 
 
 def _settled(term: Term, operands: list[Term]) -> Term:
-    """Computed now if no operand can change, unless computing it fails."""
+    """The computed value if all operands are constant, unless computing it fails."""
     if not _are_fixed(operands):
         return term
     try:
@@ -248,7 +248,7 @@ def _checked(check: Check, operands: list[Term]) -> Check:
 
 
 def _decided(check: Check) -> Check:
-    """Made now, for a check that no message can change."""
+    """The computed result of a check without variable parts."""
     return FixedCheck(check.truth(_NOWHERE))
 
 

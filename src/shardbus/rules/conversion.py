@@ -1,4 +1,4 @@
-"""What becomes of a value when it is stored as a property of a given kind."""
+"""How a value is converted when it is stored as a property of a given kind."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class Converted:
 
 
 def convert(value: Value, kind: int) -> Converted | None:
-    """The value as one of this kind, or None when there is none without changing what it says.
+    """The value as one of this kind, or None when that would change its meaning.
 
-    A null is a null of any kind, and a property that was null takes the kind of its value. Integers
-    keep the kind if they fit; a double becomes a float by rounding; numbers, booleans and Guids
-    have a text; no text is read as anything else.
+    A null is a null of any kind, and a property that was null takes the kind of its new value.
+    Integers keep the kind if they fit; a double becomes a float by rounding; numbers, booleans and
+    Guids can become text; a text is never converted to another kind.
     """
     if value is None:
         return Converted(NULL, None)

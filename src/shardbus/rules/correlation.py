@@ -1,4 +1,4 @@
-"""Correlation filters and the tree that finds those which match, without asking each one."""
+"""Correlation filters, and the tree that finds the matching ones without evaluating each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from shardbus.rules.scope import Scope
 from shardbus.rules.values import Duration, Guid, Moment, Value
 
 Key: TypeAlias = int | float | str | bytes | Decimal | Guid | Moment | Duration | tuple[bool]
-"""A value in the form in which equal ones are found by their hash."""
+"""A value in a form in which equal values have equal hashes."""
 
 
 def key_of(value: Value) -> Key | None:
-    """None for what equals nothing: null, and a double that is not a number.
+    """The key of a value; None for values that equal nothing: null, and a double that is not a
+    number.
 
-    Python's numbers are equal, and have the same hash, when they are the same number, whatever
-    their types; but a boolean must not be taken for 0 or 1.
+    In Python numbers of different types are equal and have the same hash when they are the same
+    number; but a boolean must not be taken for 0 or 1.
     """
     if isinstance(value, bool):
         return (value,)
@@ -28,8 +29,9 @@ def key_of(value: Value) -> Key | None:
 
 @final
 class Criterion:
-    """A field equals a value: the system property of this number, or if that is negative the
-    application property of this folded name."""
+    """A field equals a value: the system property of this number, or, if the number is negative,
+    the application property of this folded name.
+    """
 
     def __init__(self, number: int, name: str, key: Key) -> None:
         self.number = number
@@ -43,12 +45,12 @@ class Criterion:
 
 @final
 class CorrelationEntry:
-    """One correlation filter in the tree; `number` is the owner's name for it."""
+    """One correlation filter in the tree; `number` is the caller's number for it."""
 
     def __init__(self, number: int, conditions: list[Criterion]) -> None:
         self.number = number
         self.left = conditions
-        """What the way to `node` has not already established."""
+        """The conditions that the path to `node` does not already establish."""
         self.node: _Node | None = None
 
     def holds(self, scope: Scope) -> bool:
@@ -57,10 +59,11 @@ class CorrelationEntry:
 
 @final
 class _Node:
-    """Filters that share the conditions on the way here.
+    """Filters that share the conditions on the path to this node.
 
-    A few are kept loose and compared one by one. Further ones go below, each by the condition that
-    the fewest others there share, so that a message visits little that does not match.
+    A few filters are kept loose and compared one by one. Further ones go into child nodes, each by
+    the condition that the fewest others there share, so that a message visits few nodes that do not
+    match.
     """
 
     def __init__(self, above: _Node | None, condition: Criterion | None) -> None:
@@ -104,7 +107,7 @@ class _Node:
 
 @final
 class CorrelationTree:
-    """All correlation filters of a topic. A match costs in proportion to what matches."""
+    """All correlation filters of a topic. The cost of a match is proportional to what matches."""
 
     def __init__(self) -> None:
         self._root = _Node(None, None)
@@ -113,7 +116,7 @@ class CorrelationTree:
         return self._root.size
 
     def add(self, number: int, conditions: list[Criterion]) -> CorrelationEntry:
-        """The entry, to `remove` it by. There is at least one condition."""
+        """Add a filter with at least one condition; returns the entry for `remove`."""
         left = list(conditions)
         node = self._root
         node.size += 1
@@ -129,7 +132,7 @@ class CorrelationTree:
 
     def remove(self, entry: CorrelationEntry) -> None:
         node = entry.node
-        assert node is not None, "a filter is removed once"
+        assert node is not None, "a filter was removed twice"
         del node.loose[entry.number]
         entry.node = None
         while node is not None:
@@ -174,14 +177,14 @@ def _cost(node: _Node, scope: Scope) -> int:
 
 
 def _ways(node: _Node, scope: Scope) -> list[_Node]:
-    """The nodes below whose condition the message meets."""
+    """The child nodes whose condition the message meets."""
     ways: list[_Node] = []
     for number, known in node.by_system.items():
         _follow(known, scope.system(number), ways)
     if not node.by_name:
         return ways
     properties = scope.properties()
-    # Whichever are fewer: the message's properties, or those that filters ask for.
+    # Iterate over whichever are fewer: the message's properties, or those that filters compare.
     if len(properties) < len(node.by_name):
         for name, property in properties.items():
             named = node.by_name.get(name)

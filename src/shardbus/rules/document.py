@@ -1,4 +1,4 @@
-"""Between rules as they are written down (`core.namespace.rule_spec`) and rules that match."""
+"""Converts between stored rules (`core.namespace.rule_spec`) and rules that match."""
 
 from __future__ import annotations
 
@@ -80,18 +80,18 @@ def filter_of(spec: FilterSpec) -> Filter:
 
 
 def typed_value(property: Property) -> TypedValue:
-    """A property as it is written down: nothing is lost."""
+    """A property as it is stored; nothing is lost."""
     return TypedValue(property.name, KIND_NAMES[property.kind], _text_of(property.value))
 
 
 def property_of(value: TypedValue) -> Property:
-    """The property that was written down; Refused when no value of its kind has this text."""
+    """The property of a stored value; Refused when no value of its kind has this text."""
     try:
         kind = KIND_NAMES.index(value.kind)
         return Property(value.name, kind, _value_of(kind, value.text))
     except (ValueError, InvalidOperation) as error:
         raise Refused(
-            INVALID_ARGUMENT, f"{value.name!r} is no value of type '{value.kind}': {error}."
+            INVALID_ARGUMENT, f"{value.name!r} is not a value of type '{value.kind}': {error}."
         ) from error
 
 
@@ -145,7 +145,7 @@ def _null_or_bytes(kind: int, text: str) -> Value:
     if kind == BINARY:
         return value
     if len(value) != 16:
-        raise ValueError("a uuid has 16 bytes")
+        raise ValueError("a uuid must have 16 bytes")
     return Guid(value)
 
 
@@ -159,5 +159,5 @@ def _integer(kind: int, text: str) -> int:
 
 def _boolean(text: str) -> bool:
     if text not in ("true", "false"):
-        raise ValueError("it is neither true nor false")
+        raise ValueError("the text is neither true nor false")
     return text == "true"

@@ -1,6 +1,6 @@
-"""The four filters, and the rule: a name, a filter, and perhaps an action.
+"""The four filters, and the rule: a name, a filter, and an optional action.
 
-Each keeps what a client gave, so that it can be listed again as it was.
+Each keeps what a client gave, so that it can be listed in the same form.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEFAULT_RULE_NAME: Final = "$Default"
 
 @final
 class SqlFilter:
-    """A parsed SQL filter. Refuses what `parse_filter` refuses and parameters without a value."""
+    """A parsed SQL filter. Refuses what `parse_filter` refuses, and parameters without a value."""
 
     def __init__(self, expression: str, parameters: list[Property] | None = None) -> None:
         self.expression = expression
@@ -34,13 +34,13 @@ class SqlFilter:
 
 @final
 class CorrelationFilter:
-    """Every field that is given must be equal, texts to the letter, numbers in value.
+    """Every given field must be equal: texts exactly, numbers by value.
 
     Refuses a filter without a field, a property without a value, and two properties of one name.
     """
 
     def __init__(self, fields: dict[int, str], properties: list[Property]) -> None:
-        """`fields` are system properties by number, of CORRELATION_FIELDS."""
+        """`fields` has system properties by number, out of CORRELATION_FIELDS."""
         self.fields = fields
         self.properties = properties
         self.conditions = [_field_condition(each, fields[each]) for each in sorted(fields)]
@@ -49,20 +49,24 @@ class CorrelationFilter:
         if not 1 <= count <= CORRELATION_FIELDS_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"A correlation filter compares 1 to {CORRELATION_FIELDS_MAX} fields, not {count}.",
+                f"A correlation filter must compare 1 to {CORRELATION_FIELDS_MAX} fields, not "
+                f"{count}.",
             )
         if len({fold(each.name) for each in properties}) < len(properties):
-            raise Refused(INVALID_ARGUMENT, "A correlation filter names a property twice.")
+            raise Refused(
+                INVALID_ARGUMENT,
+                "The correlation filter has a property twice: give each property once.",
+            )
 
 
 @final
 class TrueFilter:
-    """Every message."""
+    """Matches every message."""
 
 
 @final
 class FalseFilter:
-    """No message."""
+    """Matches no message."""
 
 
 Filter: TypeAlias = SqlFilter | CorrelationFilter | TrueFilter | FalseFilter
@@ -88,7 +92,8 @@ class Rule:
         if not 1 <= len(name) <= RULE_NAME_CHARACTERS_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"A rule's name has 1 to {RULE_NAME_CHARACTERS_MAX} characters, not {len(name)}.",
+                f"The name of a rule must have 1 to {RULE_NAME_CHARACTERS_MAX} characters, "
+                f"not {len(name)}.",
             )
         self.name = name
         self.filter = filter
@@ -107,6 +112,6 @@ def _property_condition(property: Property) -> Criterion:
     if key is None:
         raise Refused(
             INVALID_ARGUMENT,
-            f"The correlation filter gives no value to compare {property.name!r} with.",
+            f"The correlation filter has no value for the property {property.name!r}: give it one.",
         )
     return Criterion(-1, fold(property.name), key)

@@ -1,4 +1,4 @@
-"""All rules of all subscriptions of a topic, and what they make of a message."""
+"""All rules of all subscriptions of a topic, and their results for a message."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from shardbus.rules.scope import NewIds, RuleMessage, Scope
 from shardbus.rules.values import TEXT, Property, fold
 
 RULE_NAME: Final = "RuleName"
-# An expression of so many characters is one comparison.
+# An expression of this many characters counts as one comparison.
 SHORT_CHARACTERS: Final = 24
 
 
 @final
 class RuleCopy:
-    """A copy of the message that one rule made with its action; RuleName is among the changes."""
+    """A copy of the message made by one rule's action; RuleName is among the changes."""
 
     def __init__(self, rule_name: str, changes: Changes) -> None:
         self.rule_name = rule_name
@@ -31,7 +31,7 @@ class RuleCopy:
 
 @final
 class RuleFailure:
-    """A rule whose filter, or else whose action, has no result for the message."""
+    """A rule whose filter or action has no result for the message."""
 
     def __init__(self, rule_name: str, reason: str, *, is_action: bool = False) -> None:
         self.rule_name = rule_name
@@ -61,7 +61,7 @@ class _Entry:
 
 @final
 class _Checked:
-    """A rule whose SQL must be asked for every message."""
+    """A rule whose SQL must be evaluated for every message."""
 
     def __init__(self, entry: _Entry, check: Check) -> None:
         self.entry = entry
@@ -70,10 +70,10 @@ class _Checked:
 
 @final
 class RuleIndex:
-    """The rules of a topic; subscriptions are the caller's numbers.
+    """The rules of a topic; the caller numbers the subscriptions.
 
-    Correlation rules cost in proportion to those that match, SQL rules are asked one by one, and
-    those that are always or never true cost nothing unless they match.
+    Correlation rules cost in proportion to those that match, SQL rules are evaluated one by one,
+    and rules that are always or never true cost nothing unless they match.
     """
 
     def __init__(self) -> None:
@@ -83,12 +83,14 @@ class RuleIndex:
         self._always: dict[int, _Entry] = {}
         self._sql: dict[int, _Checked] = {}
         self._sql_count = 0
-        # What it takes to ask all SQL rules, in short ones.
+        # The cost of evaluating all SQL rules, in short conditions.
         self.weight = 0
         self._correlations = CorrelationTree()
 
     def add(self, subscription: int, rule: Rule) -> None:
-        """Refuses a name that the subscription has already, and more rules than a topic holds."""
+        """Add a rule. Refuses a name that the subscription already has, and more rules than a topic
+        may have.
+        """
         known = self._rules.get(subscription, {})
         if fold(rule.name) in known:
             raise Refused(ALREADY_EXISTS, f"The rule '{rule.name}' already exists.")
@@ -100,7 +102,7 @@ class RuleIndex:
         self._insert(entry)
 
     def remove(self, subscription: int, name: str) -> Rule:
-        """The rule that was removed. Refuses a name that the subscription does not have."""
+        """Remove a rule and return it. Refuses a name that the subscription does not have."""
         known = self._rules.get(subscription, {})
         entry = known.pop(fold(name), None)
         if entry is None:
@@ -111,7 +113,7 @@ class RuleIndex:
         return entry.rule
 
     def remove_subscription(self, subscription: int) -> None:
-        """Removes all rules of a subscription, which may have none."""
+        """Remove all rules of a subscription, which may have none."""
         for entry in self._rules.pop(subscription, {}).values():
             self._forget(entry)
 
@@ -120,10 +122,10 @@ class RuleIndex:
         return [entry.rule for entry in self._rules.get(subscription, {}).values()]
 
     def match(self, message: RuleMessage, seed: bytes) -> list[SubscriptionMatch]:
-        """What every subscription for which some rule matched or failed gets, by number.
+        """The results of all subscriptions for which a rule matched or failed, by number.
 
-        Every rule is evaluated on the message as it was published. `seed` are 16 random bytes, from
-        which newid() gets its values.
+        Every rule is evaluated on the message as it was published. `seed` is 16 random bytes, from
+        which newid() derives its values.
         """
         scope = Scope(message, NewIds(seed))
         matches: dict[int, SubscriptionMatch] = {}
@@ -135,7 +137,7 @@ class RuleIndex:
                     matching.append(number)
             except EvaluationError as error:
                 _note_failure(matches, checked.entry, error, is_action=False)
-        # In the order in which they were added, so that one seed gives one result.
+        # In the order in which they were added, so that the same seed gives the same result.
         matching.sort()
         for number in matching:
             _note_match(matches, self._entries[number], scope)
@@ -143,12 +145,16 @@ class RuleIndex:
 
     def _check_quota(self, rule: Rule) -> None:
         if isinstance(rule.filter, SqlFilter) and self._sql_count >= SQL_RULES_MAX:
-            raise Refused(QUOTA_EXCEEDED, f"A topic has at most {SQL_RULES_MAX} SQL filters.")
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"A topic may have at most {SQL_RULES_MAX} SQL filters: delete some first.",
+            )
         is_correlation = isinstance(rule.filter, CorrelationFilter)
         if is_correlation and len(self._correlations) >= CORRELATION_RULES_MAX:
             raise Refused(
                 QUOTA_EXCEEDED,
-                f"A topic has at most {CORRELATION_RULES_MAX} correlation filters.",
+                f"A topic may have at most {CORRELATION_RULES_MAX} correlation filters: "
+                "delete some first.",
             )
 
     def _insert(self, entry: _Entry) -> None:
@@ -178,7 +184,7 @@ class RuleIndex:
 
 
 def _weight(filter: SqlFilter) -> int:
-    """How many short conditions it is as long as, at least one."""
+    """The cost of the filter in short conditions, at least one."""
     return 1 + len(filter.expression) // SHORT_CHARACTERS
 
 

@@ -1,4 +1,4 @@
-"""Text of an expression to tokens, in one pass."""
+"""Splits the text of an expression into tokens, in one pass."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _DIGITS: Final = frozenset("0123456789")
 _PAIRS: Final = frozenset({"<>", "!=", "<=", ">="})
 _SIGNS: Final = frozenset("=<>+-*/%(),;.")
 _CLOSING: Final[dict[str, str]] = {"[": "]", '"': '"', "'": "'"}
-# A digit more than the largest: enough to see that it is too large.
+# One digit more than the largest integer has: enough to see that a number is too large.
 _INTEGER_DIGITS_MAX: Final = 20
 
 
 @final
 class Token:
-    """A piece of the expression; `value` is a name's or constant's, `source` as it was written."""
+    """A token of the expression; `value` is that of a name or constant, `source` its spelling."""
 
     def __init__(self, kind: int, text: str, value: Value, offset: int, source: str) -> None:
         self.kind = kind
@@ -44,12 +44,12 @@ class Token:
         return self.value
 
     def shown(self) -> str:
-        """For people: what was found."""
+        """The token as error texts show it."""
         return "the end of the expression" if self.kind == END else f"{self.source!r}"
 
 
 def mistake(expression: str, offset: int, what: str) -> Refused:
-    """The refusal of an expression because of what stands at the offset."""
+    """The refusal of an expression because of an error at the offset."""
     before = expression[:offset]
     line = before.count("\n") + 1
     column = offset - (before.rfind("\n") + 1) + 1
@@ -60,7 +60,7 @@ def mistake(expression: str, offset: int, what: str) -> Refused:
 
 
 def tokens_of(expression: str) -> list[Token]:
-    """All tokens and an END. Refuses what is too long or is no token."""
+    """All tokens and an END. Refuses a text that is too long or has an invalid token."""
     if len(expression) > EXPRESSION_CHARACTERS_MAX:
         raise Refused(
             INVALID_ARGUMENT,
@@ -118,7 +118,7 @@ class _Lexer:
         if text not in _PAIRS:
             text = text[:1]
             if text not in _SIGNS:
-                raise mistake(self._expression, start, f"{text!r} has no meaning here")
+                raise mistake(self._expression, start, f"{text!r} is not allowed here")
         self._at += len(text)
         return Token(SIGN, "<>" if text == "!=" else text, None, start, text)
 
@@ -141,7 +141,7 @@ class _Lexer:
         return name
 
     def _quoted(self, what: str) -> str:
-        """What stands between quotes, of which two in a row mean one."""
+        """The text between quotes; two quotes in a row mean one."""
         start = self._at
         closing = _CLOSING[self._peek()]
         parts: list[str] = []
@@ -149,7 +149,7 @@ class _Lexer:
         while True:
             end = self._expression.find(closing, self._at)
             if end < 0:
-                raise mistake(self._expression, start, f"a {what} starts here and does not end")
+                raise mistake(self._expression, start, f"the {what} that starts here does not end")
             parts.append(self._expression[self._at : end])
             self._at = end + 1
             if self._peek() != closing:
@@ -169,7 +169,7 @@ class _Lexer:
             is_integer = False
             self._some_digits("expected the digits of an exponent")
         if self._peek().isalpha() or self._peek() == "_":
-            raise mistake(self._expression, start, "a number runs into a name")
+            raise mistake(self._expression, start, "a number is followed directly by a name")
         return self._made(NUMBER, start, self._number_value(start, is_integer))
 
     def _number_value(self, start: int, is_integer: bool) -> Value:

@@ -1,7 +1,7 @@
-"""LIKE patterns, compiled once: `%` is any run, `_` one character, the rest is itself.
+"""LIKE patterns, compiled once: `%` matches any run, `_` one character, the rest itself.
 
-The pieces between `%` are found one after another, each at its first place, which is enough because
-nothing is gained by a later one. So no pattern makes matching slower than pattern times text.
+The pieces between `%` are searched one after another, each at its first occurrence, because a later
+one gains nothing. So matching is never slower than pattern length times text length.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shardbus.rules.errors import EvaluationError
 
 @final
 class _Piece:
-    """What stands between two `%`: `length` characters, some of them perhaps any."""
+    """The part of a pattern between two `%`: `length` characters, some of which match anything."""
 
     def __init__(self, letters: list[str | None]) -> None:
         self.length = len(letters)
@@ -27,7 +27,7 @@ class _Piece:
             self._pattern = re.compile(source, re.DOTALL)
 
     def find(self, text: str, start: int, end: int) -> int:
-        """Where it first occurs between start and end, or -1."""
+        """The first occurrence between start and end, or -1."""
         if self._literal is not None:
             return text.find(self._literal, start, end)
         assert self._pattern is not None
@@ -43,9 +43,9 @@ class _Piece:
 
 @final
 class LikePattern:
-    """A pattern; `escape` is empty, or the character that takes the meaning from the next.
+    """A pattern; `escape` is empty, or the character that makes the next one literal.
 
-    An escape that is not one character, or with nothing behind it, is an EvaluationError.
+    An escape that is not one character, or with no character after it, is an EvaluationError.
     """
 
     def __init__(self, pattern: str, escape: str | None) -> None:
@@ -57,7 +57,7 @@ class LikePattern:
         self._last = pieces[-1] if len(pieces) > 1 else None
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text fits."""
+        """Whether the whole text matches."""
         if self._last is None:
             return len(text) == self._first.length and self._first.is_at(text, 0)
         end = len(text) - self._last.length
@@ -73,9 +73,9 @@ class LikePattern:
 
 
 def _split(pattern: str, escape: str | None) -> list[list[str | None]]:
-    """The pieces between `%`, as letters; None stands for any letter."""
+    """The pieces between `%` as characters; None stands for any character."""
     if escape is not None and len(escape) != 1:
-        raise EvaluationError(f"ESCAPE takes one character, not {len(escape)}.")
+        raise EvaluationError(f"ESCAPE must have one character, not {len(escape)}.")
     pieces: list[list[str | None]] = [[]]
     at = 0
     while at < len(pattern):

@@ -8,21 +8,22 @@ from shardbus.rules.values import Property, fold
 
 
 def parameters_by_name(parameters: list[Property]) -> dict[str, Property]:
-    """Parameters by folded name; the @ before a name may be written or not.
+    """Parameters by folded name, with or without the leading @.
 
     Refuses too many, one without a name, and two of one name.
     """
     if len(parameters) > PARAMETERS_MAX:
         raise Refused(
             INVALID_ARGUMENT,
-            f"{len(parameters)} parameters are given; at most {PARAMETERS_MAX} are allowed.",
+            f"The expression has {len(parameters)} parameters; at most {PARAMETERS_MAX} are "
+            "allowed.",
         )
     found: dict[str, Property] = {}
     for parameter in parameters:
         name = fold(parameter.name.removeprefix("@"))
         if not name:
-            raise Refused(INVALID_ARGUMENT, "A parameter has no name.")
+            raise Refused(INVALID_ARGUMENT, "A parameter has no name: give it one.")
         if name in found:
-            raise Refused(INVALID_ARGUMENT, f"The parameter @{name} is given twice.")
+            raise Refused(INVALID_ARGUMENT, f"The parameter @{name} is given twice: give it once.")
         found[name] = parameter
     return found

@@ -1,7 +1,8 @@
-"""Tokens to a tree: recursive descent by binding power, without a step back.
+"""Parses tokens to a tree: recursive descent by binding power, without backtracking.
 
-A parenthesis may hold a value or a condition, which shows only behind it. So both are parsed alike,
-and what is wanted is checked where it is used: time stays linear in the length of the expression.
+A parenthesis may hold a value or a condition, which is only known behind it. So both are parsed
+alike, and the required type is checked where the result is used: time stays linear in the length of
+the expression.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ _POWERS: Final[dict[str, int]] = {
 
 
 def parse_filter(expression: str) -> Condition:
-    """The condition that a SQL filter states. Refuses a bad one, naming the place."""
+    """The condition of a SQL filter. Refuses an invalid one with the position of the error."""
     parser = _Parser(expression, RESERVED)
     condition = parser.condition()
     parser.finish("AND, OR or the end of the expression")
@@ -98,7 +99,9 @@ def parse_filter(expression: str) -> Condition:
 
 
 def parse_action(expression: str) -> list[Statement]:
-    """The statements of a SQL action, in their order. Refuses a bad one, naming the place."""
+    """The statements of a SQL action in order. Refuses an invalid one with the position of the
+    error.
+    """
     parser = _Parser(expression, RESERVED | ACTION_RESERVED)
     statements = parser.statements()
     parser.finish("SET, REMOVE or the end of the expression")
@@ -154,7 +157,7 @@ class _Parser:
             raise self._mistake(field.offset, f"sys.{field.property.name} cannot be set")
 
     def _parse(self, power_min: int) -> Node:
-        """A value or condition of operators that bind at least as tightly as told."""
+        """A value or condition of operators that bind at least as tightly as `power_min`."""
         self._nesting += 1
         if self._nesting > DEPTH_MAX:
             raise self._mistake(self._token.offset, f"more than {DEPTH_MAX} levels deep")
@@ -232,7 +235,9 @@ class _Parser:
     def _function(self, token: Token) -> Expression:
         if token.text not in ("NEWID", "PROPERTY", "P"):
             known = "newid(), property() and p()"
-            raise self._mistake(token.offset, f"no function {token.source!r}: there are {known}")
+            raise self._mistake(
+                token.offset, f"there is no function {token.source!r}; the functions are {known}"
+            )
         self._advance()
         self._expect_sign("(")
         if token.text == "NEWID":
@@ -275,7 +280,7 @@ class _Parser:
         if not self._takes_word("NULL"):
             raise self._unexpected("NULL" if is_negated else "NULL or NOT NULL")
         if not isinstance(value, (UserField, SystemField)):
-            raise self._mistake(value.offset, "only a property is tested with IS NULL")
+            raise self._mistake(value.offset, "IS NULL can test only a property")
         condition = IsNull(token.offset, value)
         return Not(token.offset, condition) if is_negated else condition
 
@@ -301,7 +306,10 @@ class _Parser:
         if token.kind == NAME or self._token.text != ".":
             return UserField(token.offset, token.name())
         if token.text not in ("SYS", "USER"):
-            what = f"{token.source!r} is neither sys nor user: write a name with a dot as [a.b]"
+            what = (
+                f"{token.source!r} is neither sys nor user: write a name that contains a dot as "
+                "[a.b]"
+            )
             raise self._mistake(token.offset, what)
         self._advance()
         return self._scoped(token)
@@ -315,7 +323,7 @@ class _Parser:
             return UserField(scope.offset, token.name())
         found = system.find(token.name())
         if found is None:
-            raise self._mistake(token.offset, f"no system property {token.name()!r}")
+            raise self._mistake(token.offset, f"there is no system property {token.name()!r}")
         return SystemField(scope.offset, found)
 
     def _expression_at(self, power: int) -> Expression:

@@ -1,7 +1,7 @@
-"""What an expression is compiled to: objects that answer for a scope, without looking at a tree.
+"""What an expression is compiled to: objects that are evaluated for a scope, without a tree.
 
-A `Term` gives a value, a `Check` gives TRUE, FALSE or UNKNOWN. Compiled by mypyc, each step is a
-C call with an unboxed answer; that is why these are classes and not closures or generated source.
+A `Term` gives a value, a `Check` gives TRUE, FALSE or UNKNOWN. Compiled by mypyc, each step is a C
+call with an unboxed result; that is why these are classes and not closures or generated source.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from shardbus.rules.values import Value, fold
 
 
 class Term:
-    """A value of a scope."""
+    """Computes a value from a scope."""
 
     def value(self, scope: Scope) -> Value:
         raise NotImplementedError
 
 
 class Check:
-    """A condition on a scope."""
+    """Tests a condition on a scope."""
 
     def truth(self, scope: Scope) -> i64:
         raise NotImplementedError
@@ -178,7 +178,7 @@ class EqualCheck(Check):
 
 @final
 class UserTextCheck(Check):
-    """An application property is, or is not, a given text: what most filters ask."""
+    """Whether an application property equals a given text: the most frequent filter."""
 
     def __init__(self, name: str, text: str, is_negated: bool) -> None:
         self._name = name
@@ -241,7 +241,7 @@ class SystemNullCheck(Check):
 
 @final
 class InCheck(Check):
-    """Choices are computed one after another, until one is equal."""
+    """The choices are computed one after another until one is equal."""
 
     def __init__(self, value: Term, choices: list[Term]) -> None:
         self._value = value
@@ -259,7 +259,7 @@ class InCheck(Check):
 
 @final
 class InFixedCheck(Check):
-    """The choices are known beforehand: texts are looked up, the few others compared."""
+    """The choices are constants: texts are looked up, the few others compared."""
 
     def __init__(self, value: Term, choices: list[Value]) -> None:
         self._value = value
@@ -280,7 +280,7 @@ class InFixedCheck(Check):
 
 @final
 class LikeCheck(Check):
-    """Compiles its pattern when it meets another than the last one."""
+    """Compiles its pattern again only when the pattern has changed."""
 
     def __init__(self, value: Term, pattern: Term, escape: Term | None) -> None:
         self._value = value

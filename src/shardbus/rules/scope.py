@@ -1,4 +1,4 @@
-"""What an evaluation can look at: a message's properties, and the source of its new ids."""
+"""What an evaluation can use: a message's properties, and a source of new ids."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ SEED_BYTES: Final = 16
 
 
 class RuleMessage(Protocol):
-    """A message as rules see it; both answers stay the same while a message is matched."""
+    """A message as rules see it; neither answer changes while the message is matched."""
 
     def system(self, number: int) -> Value:
         """The system property of this number (see `system`), None while it is not set."""
 
     def properties(self) -> dict[str, Property]:
-        """All application properties by folded name (see `by_name`); nobody changes the dict.
+        """All application properties by folded name (see `by_name`); callers must not change the
+        dict.
 
-        Asked for at most once, and only if a rule needs it: it may well be decoded then.
+        Called at most once, and only if a rule needs it, so that it may decode them then.
         """
 
 
 @final
 class NewIds:
-    """Guids that follow from 16 random bytes: the same seed gives the same ids in the same order.
+    """Guids derived from 16 random bytes: the same seed gives the same ids in the same order.
 
-    So whoever evaluates needs no dice, and an evaluation can be repeated.
+    So an evaluation needs no source of randomness and can be repeated.
     """
 
     def __init__(self, seed: bytes) -> None:
@@ -35,7 +36,7 @@ class NewIds:
         self._count = 0
 
     def next(self) -> Guid:
-        """An id that was not given before, of version 4 and variant 1 (RFC 4122)."""
+        """A new id, of version 4 and variant 1 (RFC 4122)."""
         counter = self._count.to_bytes(8, "big")
         self._count += 1
         made = bytearray(hashlib.blake2b(self._seed + counter, digest_size=16).digest())
@@ -46,7 +47,7 @@ class NewIds:
 
 @final
 class Scope:
-    """One message during its evaluations: remembers what was looked up."""
+    """One message during its evaluations; lookups are cached."""
 
     def __init__(self, message: RuleMessage, new_ids: NewIds) -> None:
         self.new_ids = new_ids
@@ -76,7 +77,7 @@ class Scope:
         return None if found is None else found.value
 
     def copy(self) -> Scope:
-        """The same message with properties of its own, for an action to change."""
+        """The same message with its own copy of the properties, for an action to change."""
         other = Scope(self._message, self.new_ids)
         other._properties = dict(self.properties())
         other._system = dict(self._system)

@@ -1,6 +1,6 @@
-"""The properties that the bus gives every message: `sys.` names, what they hold, who may set them.
+"""The properties that the bus gives every message: `sys.` names, their kinds, and which can be set.
 
-The numbers are for looking them up quickly; names are what is written down.
+The numbers are for fast lookups; stored rules have the names.
 """
 
 from __future__ import annotations

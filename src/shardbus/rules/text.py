@@ -1,4 +1,4 @@
-"""Values as text, the way the original's platform writes them without a culture."""
+"""Values as text, as .NET writes them with the invariant culture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLAIN_ZEROS_MAX: Final = 4
 
 
 def text_of(value: Value) -> str | None:
-    """The text that `+` and text properties take for a value; None when it has none."""
+    """The text of a value for `+` and for text properties; None when it has none."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):

@@ -26,12 +26,12 @@ REMAINDER: Final = "%"
 
 
 class Node:
-    """Whatever an expression is made of."""
+    """A part of an expression."""
 
     def __init__(self, offset: int, depth: int) -> None:
         self.offset = offset
         self.depth = depth
-        """Levels from here down, itself included."""
+        """Levels from here down, including this node."""
 
 
 class Expression(Node):
@@ -83,7 +83,7 @@ class Parameter(Expression):
 
 @final
 class NewId(Expression):
-    """`newid()`: another Guid each time it is computed."""
+    """`newid()`: a new Guid each time it is computed."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(offset, 1)
@@ -159,7 +159,7 @@ class Comparison(Condition):
 
 @final
 class IsNull(Condition):
-    """The property is not there or is null; never unknown."""
+    """The property is missing or null; never unknown."""
 
     def __init__(self, offset: int, field: Field) -> None:
         super().__init__(offset, 2)
@@ -168,7 +168,7 @@ class IsNull(Condition):
 
 @final
 class Exists(Condition):
-    """The property is there, if only as a null; never unknown."""
+    """The property exists, if only as a null; never unknown."""
 
     def __init__(self, offset: int, field: Field) -> None:
         super().__init__(offset, 2)
@@ -202,7 +202,7 @@ class Like(Condition):
 
 @final
 class Holds(Condition):
-    """An expression where a condition is due: it must have the value TRUE."""
+    """An expression used as a condition: its value must be TRUE."""
 
     def __init__(self, expression: Expression) -> None:
         super().__init__(expression.offset, 1 + expression.depth)

@@ -1,7 +1,7 @@
-"""What a rule computes with: values, the kinds they are sent as, and properties that hold both.
+"""The values that rules compute with, the kinds they are sent as, and properties that have both.
 
-Computing needs few types (all integers are one), but a property keeps the type its sender gave it:
-that is its kind.
+Computing needs few types (all integers are one), but a property keeps the type that its sender gave
+it: its kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OFFSET_TIMESTAMP: Final = 18
 DURATION: Final = 19
 UUID: Final = 20
 BINARY: Final = 21
-# A moment that was written without a zone: it is read as one in UTC, and told as it was written.
+# A moment that was written without a zone: it is read as UTC and shown as it was written.
 UNZONED_TIMESTAMP: Final = 22
 
 KIND_NAMES: Final = (
@@ -40,7 +40,7 @@ KIND_NAMES: Final = (
     "double", "decimal", "char", "string", "symbol", "uri", "timestamp", "datetime-offset",
     "timespan", "uuid", "binary", "timestamp-unzoned",
 )  # fmt: skip
-"""By kind: for people."""
+"""The name of each kind, for texts."""
 
 _TICKS_PER_MS: Final = 10_000
 
@@ -101,7 +101,7 @@ class Duration:
 
 
 Value: TypeAlias = bool | int | float | str | bytes | Decimal | Guid | Moment | Duration | None
-"""None is a null as well as what is not there: only EXISTS tells them apart."""
+"""None is a null as well as a missing value: only EXISTS distinguishes them."""
 
 
 @final

@@ -55,7 +55,9 @@ def test_a_compiled_filter_agrees_with_the_reference_also_in_failing(
         check = SqlFilter(text, given).check
     except Refused as refusal:
         # The one thing that only shows when it is compiled: a constant pattern that is not one.
-        assert "ESCAPE takes one" in refusal.message or "ends with its escape" in refusal.message
+        assert (
+            "ESCAPE must have one" in refusal.message or "ends with its escape" in refusal.message
+        )
         return
 
     compiled: object

@@ -405,7 +405,7 @@ PROTOCOL_MISTAKES: dict[str, tuple[bytes, str]] = {
     "a SASL frame": (sasl_frame(encode_init(SaslInit("A", b"", ""))), errors.FRAMING_ERROR),
     "no performative": (amqp_frame(0, b"\x40"), errors.DECODE_ERROR),
     "half a performative": (amqp_frame(0, b"\x00\x53\x10\xc0\x20"), errors.DECODE_ERROR),
-    "an unknown performative": (amqp_frame(0, b"\x00\x53\x7f\x45"), errors.NOT_IMPLEMENTED),
+    "the performative is unknown": (amqp_frame(0, b"\x00\x53\x7f\x45"), errors.NOT_IMPLEMENTED),
     "a performative below all": (amqp_frame(0, b"\x00\x53\x01\x45"), errors.NOT_IMPLEMENTED),
     "a second open": (open_frame(), errors.ILLEGAL_STATE),
     "a channel without a session": (attach_frame(3, 0, "x"), errors.FRAMING_ERROR),

@@ -83,7 +83,7 @@ def test_a_refusal_is_told_in_the_words_of_the_api(status: int, kind: type[Comma
 
 @pytest.mark.parametrize("body", ["not JSON", "[]"])
 def test_an_answer_that_is_no_document_is_told(body: str) -> None:
-    with pytest.raises(CommandError, match="the bus gave an answer"):
+    with pytest.raises(CommandError, match="the answer of the bus"):
         client(Bus(200, body)).get("health")
 
 

@@ -74,13 +74,13 @@ def test_a_backup_that_fails_says_why(run: Runner) -> None:
     result = run(Script(backup("running"), backup("failed", error="broker-1: full")), "nightly")
 
     assert result.exit_code == 1
-    assert "there is no backup: broker-1: full" in result.stderr
+    assert "the backup failed: broker-1: full" in result.stderr
 
 
 def test_files_on_other_machines_are_named(run: Runner) -> None:
     result = run(Script(backup("running"), backup("done", is_gathered=False)), "nightly")
 
-    assert "bring them together" in result.stdout
+    assert "copy them into the directory" in result.stdout
     assert "far:/backups/nightly/broker-0.db" in result.stdout
 
 

@@ -67,7 +67,7 @@ def test_a_secret_is_made_once_and_for_this_user_alone(tmp_path: Path) -> None:
 
 
 def test_a_secret_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Usage, match="open to others"):
+    with pytest.raises(Usage, match="readable by others"):
         read_secret(secret_file(tmp_path, "x" * 32, 0o640))
 
 
@@ -117,7 +117,7 @@ def test_a_socket_in_a_directory_that_others_can_enter_is_refused(tmp_path: Path
     shared.mkdir()
     shared.chmod(0o755)
 
-    with pytest.raises(Usage, match="yours alone"):
+    with pytest.raises(Usage, match="accessible to this user alone"):
         listened(shared / "broker-0.sock")
 
 

@@ -230,5 +230,5 @@ def test_a_catalogue_that_cannot_be_read_and_a_store_that_is_not_there_are_told(
     assert code == 1
     damages = found["damage"] if isinstance(found["damage"], list) else []
     assert [damage["file"] for damage in damages] == ["broker-1.db", "catalogue.db"]
-    assert "not there" in damages[0]["what"]
+    assert "does not exist" in damages[0]["what"]
     assert not (data_dir / "unmounted").exists()

@@ -186,7 +186,7 @@ def test_the_management_api_is_found_beside_the_address_of_a_connection_string(
     ("words", "message"),
     [
         (["--tier", "gold"], "setting tier (flag --tier)"),
-        (["--host", "0.0.0.0"], "give a key of your own"),
+        (["--host", "0.0.0.0"], "give your own key"),
         (["--config", "absent.toml"], "cannot be read"),
         (["--broker-restart-ms", "0"], "1 to 600000"),
     ],

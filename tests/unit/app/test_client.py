@@ -107,7 +107,7 @@ def hear_and_hang_up(listening: socket.socket) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "told"), [("POST", "may have done what"), ("GET", "shardbus serve")]
+    ("method", "told"), [("POST", "may have done it"), ("GET", "shardbus serve")]
 )
 def test_who_gets_no_answer_to_a_change_is_told_that_it_may_have_been_made(
     method: str, told: str

@@ -29,10 +29,10 @@ def test_a_new_directory_is_for_its_owner_alone(
 @pytest.mark.parametrize(
     ("mode", "words"),
     [
-        (0o755, "look into"),
-        (0o750, "look into"),
+        (0o755, "can read"),
+        (0o750, "can read"),
         (0o777, "can replace"),
-        (0o1777, "look into"),
+        (0o1777, "can read"),
         (0o700, ""),
     ],
 )

@@ -34,7 +34,7 @@ def test_fewer_connections_than_were_asked_for_are_told(
 
     [record] = caplog.records
     assert "connections-max is 5000" in record.getMessage()
-    assert "at most 384" in record.getMessage()
+    assert "only 384" in record.getMessage()
 
 
 def test_the_soft_limit_becomes_the_hard_one() -> None:

@@ -62,7 +62,7 @@ def test_orphans_become_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
 
     result = run(monkeypatch, script, "recover", "41", "rescued", "--requires-session")
 
-    assert result.stdout == "'rescued' has the 16 fragments now\n"
+    assert result.stdout == "'rescued' now has the 16 fragments\n"
     assert script.asked == [
         (
             "POST orphans/recover",

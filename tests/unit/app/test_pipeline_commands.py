@@ -196,5 +196,5 @@ def test_an_interrupt_ends_the_watching_and_a_stop_that_takes_too_long_is_told(
     watch(pipeline, interrupt)
     assert capsys.readouterr().out.endswith("\n")
 
-    with pytest.raises(ServerUnavailable, match="has not ended"):
+    with pytest.raises(ServerUnavailable, match="has not stopped"):
         wait_until_over(pipeline, lambda seconds: None)

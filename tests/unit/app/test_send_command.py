@@ -48,8 +48,8 @@ def test_documents_are_lines_or_one_list(file: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{}\n{bad\n", "line 2 is no JSON"), ("7\n", "line 1 is no JSON object"),
-     ("[1]", "message 1 is no JSON object"), ("[", "no JSON")],
+    [("{}\n{bad\n", "line 2 is not JSON"), ("7\n", "line 1 is not a JSON object"),
+     ("[1]", "message 1 is not a JSON object"), ("[", "not JSON")],
 )  # fmt: skip
 def test_a_document_that_is_none_is_told_with_its_place(file: Path, text: str, words: str) -> None:
     file.write_text(text)

@@ -87,7 +87,7 @@ def test_file_keys_may_have_dashes_or_underscores(tmp_path: Path) -> None:
         ({"tier": "gold"}, ["tier", "'gold'", "basic, standard, premium"]),
         ({"broker_processes": "perhaps"}, ["broker-processes", "neither true nor false"]),
         ({"broker_restart_ms": "0"}, ["broker-restart-ms", "1 to 600000"]),
-        ({"store": "postgresql://host/bus"}, ["store", "no kind of store", "`sqlite:`"]),
+        ({"store": "postgresql://host/bus"}, ["store", "not a kind of store", "`sqlite:`"]),
         ({"store": "sqlite"}, ["store", "'sqlite'", "`sqlite:`"]),
         ({"store": "redis:"}, ["store", "'redis:'", "`sqlite:`"]),
         ({"host": ""}, ["sas-key", "listen on 127.0.0.1"]),
@@ -97,7 +97,10 @@ def test_file_keys_may_have_dashes_or_underscores(tmp_path: Path) -> None:
         ({"sas_key": "a;b"}, ["sas-key", "semicolons"]),
         ({"tls_cert": "absent.pem"}, ["tls-cert", "--tls-key"]),
         ({"tls_key": "absent.pem"}, ["tls-key", "--tls-cert"]),
-        ({"tls_cert": "absent.pem", "tls_key": "gone.pem"}, ["tls-cert", "no file absent.pem"]),
+        (
+            {"tls_cert": "absent.pem", "tls_key": "gone.pem"},
+            ["tls-cert", "file absent.pem does not exist"],
+        ),
     ],
 )
 def test_a_bad_value_is_told_with_its_setting_and_its_source(
@@ -116,7 +119,7 @@ def test_a_bad_value_of_the_environment_names_the_variable() -> None:
     ("text", "words"),
     [
         ("brokrs = 3", ["brokrs", "did you mean brokers?"]),
-        ("something = 3", ["something", "no such setting"]),
+        ("something = 3", ["something", "the setting does not exist"]),
         ("brokers = true", ["brokers", "True"]),
         ("brokers = [1]", ["brokers", "must be a count"]),
         ("host = 5", ["host", "text in quotes"]),

@@ -79,8 +79,8 @@ def test_a_child_that_ends_is_started_again_and_the_log_says_how_it_ended(
     )
 
     assert said[:3] == ["broker-0: up"] * 3
-    assert "broker-0 ended with code 7; it is started again in 1 ms" in caplog.text
-    assert "broker-0 ended with code 7; it is started again in 2 ms" in caplog.text
+    assert "broker-0 ended with code 7; it is restarted in 1 ms" in caplog.text
+    assert "broker-0 ended with code 7; it is restarted in 2 ms" in caplog.text
 
 
 def test_a_child_that_was_killed_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -139,7 +139,7 @@ def test_a_child_that_hangs_is_killed_and_started_again(caplog: pytest.LogCaptur
     said = supervised([watched(BEATS, SILENT_MS)], story)
 
     assert len(set(said)) == 2
-    assert f"broker-0 showed no sign of life for {SILENT_MS} ms and was killed" in caplog.text
+    assert f"broker-0 was silent for {SILENT_MS} ms and was killed" in caplog.text
 
 
 def test_a_child_that_never_beat_is_still_starting() -> None:

@@ -102,9 +102,9 @@ def test_an_answer_that_is_none_is_a_broker_that_is_not_there(
     async def ask(document: str) -> str:
         return answer
 
-    with pytest.raises(Unavailable, match="an answer that is none"):
+    with pytest.raises(Unavailable, match="an invalid answer"):
         world.run(RemotePart("broker-0", ask).prepare(BackupOrder("1", "copy")))
-    with pytest.raises(Unavailable, match="an answer that is none"):
+    with pytest.raises(Unavailable, match="an invalid answer"):
         world.run(RemotePart("broker-0", ask).look("1"))
 
 

@@ -400,7 +400,7 @@ def test_who_asks_too_early_is_told_so_and_then_that_it_was_published(lake: Bitt
     began_s = lake.loop.time()
     early = lake.run(publish())
     assert isinstance(early, Refused) and early.kind is BEING_PUBLISHED
-    assert "bytes have to be stored" in str(early)
+    assert "bytes must be stored" in str(early)
     assert WAIT_MS / 1000 <= lake.loop.time() - began_s < WAIT_MS / 1000 + 5
     assert 0 < len(lake.visible()) < count
     # Another attempt at the same batch, by whoever does not know of the first.

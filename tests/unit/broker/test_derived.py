@@ -174,7 +174,7 @@ def test_messages_that_are_taken_over_with_a_number_too_few_are_refused() -> Non
     numbers = 4 * I64.size
     lying = whole[:numbers] + b"\0\0\0\1" + bytes(I64.size) + whole[numbers + LENGTH.size :]
 
-    with pytest.raises(WireError, match="0 messages have 1 numbers"):
+    with pytest.raises(WireError, match="0 messages come with 1 transfer numbers"):
         codec.take(FieldReader(lying))
 
 

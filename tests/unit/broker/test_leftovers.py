@@ -224,7 +224,7 @@ def test_there_is_a_bound_for_what_is_not_finished() -> None:
     for entity_id in range(UNFINISHED_MAX):
         catalogue.begin(Entity(entity_id, "x", entity.spec, 0))
 
-    with pytest.raises(StoreError, match="not finished"):
+    with pytest.raises(StoreError, match="unfinished"):
         catalogue.begin(Entity(UNFINISHED_MAX, "x", entity.spec, 0))
 
 

@@ -283,4 +283,4 @@ def test_a_broker_that_never_answers_is_given_up() -> None:
     problems = asyncio.run(run())
 
     assert len(problems) == 4
-    assert "broker b0 has not answered in 1 ms" in problems[0]
+    assert "broker b0 did not answer within 1 ms" in problems[0]

@@ -80,7 +80,7 @@ def test_sessions_are_not_forwarded_but_their_dead_letters_are() -> None:
     assert not_kept(entity, MAIN_LINE) is None
     assert target_of(entity, DEAD_LETTER_LINE) == "target"
     refusal = not_kept(entity, DEAD_LETTER_LINE)
-    assert refusal is not None and "from 'q/$DeadLetterQueue': it forwards" in refusal.message
+    assert refusal is not None and "from 'q/$DeadLetterQueue', which forwards" in refusal.message
     [warning] = warnings(world, entity)
     assert "requires sessions and forwards nothing" in warning
 
@@ -111,7 +111,7 @@ def test_a_loop_of_queues_is_taken_and_warned_of() -> None:
         assert changed.spec.forward_to == target
         [warning] = warnings(world, changed)
         assert "ForwardTo makes a loop" in warning
-    assert "comes back to it" in warnings(world, second)[0]
+    assert "come back to it" in warnings(world, second)[0]
     assert warnings(world, update(world, first, "")) == []
 
 

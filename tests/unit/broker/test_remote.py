@@ -204,7 +204,7 @@ def test_a_silent_broker_is_out_within_a_second_and_says_why() -> None:
         assert _unknown(await in_flight) == [True]
         assert _unknown(await ask(fragment, Send([Message(b"x")]))) == [False]
         assert fragment.state == UNAVAILABLE and not fragment.is_available
-        assert remote.problem() == "broker broker-0 is out: nothing was heard of it for 750 ms"
+        assert remote.problem() == "broker broker-0 is out: it was silent for 750 ms"
 
     connected(story)
 
@@ -486,7 +486,7 @@ def test_a_broker_of_another_namespace_is_not_used_whenever_that_is_found_out() 
             for _ in range(3):
                 await asyncio.sleep(SECOND)
                 assert not remote.is_up
-                assert "belongs to the namespace theirs, and not to mine" in remote.reason
+                assert "belongs to the namespace theirs, but the catalogue to mine" in remote.reason
             with pytest.raises(Unavailable, match="theirs"):
                 await remote.fragment_ids()
 
@@ -529,7 +529,10 @@ def test_while_the_broker_reads_slowly_requests_are_turned_away_before_memory_ru
         answers = [ask(fragment, Send([chunk])) for _ in range(9)]
         turned_away = await answers[-1]
 
-        assert isinstance(turned_away, Unavailable) and "too much to do" in turned_away.message
+        assert (
+            isinstance(turned_away, Unavailable)
+            and "too many requests waiting" in turned_away.message
+        )
         near.protocol.resume_writing()
         assert isinstance(await answers[0], Sent)
 

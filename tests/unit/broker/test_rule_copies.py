@@ -165,5 +165,5 @@ def test_an_action_that_sets_too_much_fails_as_others_do(house: House) -> None:
 
     [dead] = house.receive(topic.reader("s"), line=DEAD_LETTER_LINE)
     assert dead.entry.reason == "RuleActionException"
-    assert f"{MODIFIED_BYTES_MAX} are the most" in str(dead.entry.description)
+    assert f"at most {MODIFIED_BYTES_MAX} are allowed" in str(dead.entry.description)
     assert topic.drain("s") == [b"color=red|"]

@@ -211,12 +211,12 @@ def test_a_rule_that_takes_the_place_of_another_keeps_its_place_and_its_age() ->
 REFUSED_RULES = [
     (rule("bad", sql_filter("a >")), INVALID_ARGUMENT, "line 1, column"),
     (rule("bad", sql_filter("a > @b")), INVALID_ARGUMENT, "@b has no value"),
-    (rule("bad", correlation_filter({})), INVALID_ARGUMENT, "compares 1 to"),
+    (rule("bad", correlation_filter({})), INVALID_ARGUMENT, "must compare 1 to"),
     (rule("bad", correlation_filter({"Colour": "x"})), INVALID_ARGUMENT, "sys.Colour"),
     (rule("x" * 51), INVALID_ARGUMENT, "1 to 50 characters"),
     (rule(""), INVALID_ARGUMENT, "1 to 50 characters"),
     (rule("a/b"), INVALID_ARGUMENT, "contains '/'"),
-    (rule(".."), INVALID_ARGUMENT, "URLs swallow"),
+    (rule(".."), INVALID_ARGUMENT, "URLs drop"),
     (rule("$DEFAULT"), ALREADY_EXISTS, "already exists"),
 ]
 

@@ -115,7 +115,7 @@ FORBIDDEN = [
     ("a/", "empty part"),
     ("a//b", "empty part"),
     ("a/../b", "part '..'"),
-    ("t/Subscriptions/s", "kept for subscriptions"),
+    ("t/Subscriptions/s", "reserved for subscriptions"),
 ]
 
 

@@ -67,5 +67,5 @@ def test_what_no_handler_knows_is_an_error_of_ours() -> None:
     command = made(get_args(ClientCommand)[0])
     assert isinstance(command, ClientCommand)
 
-    with pytest.raises(TypeError, match="nobody decides"):
+    with pytest.raises(TypeError, match="no handler decides"):
         Handler().decide(command, 1)

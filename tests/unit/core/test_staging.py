@@ -403,7 +403,7 @@ def test_a_stage_is_named_once(desk: StagingDesk) -> None:
 def test_a_name_that_ends_in_a_slash_is_all_that_begin_so(desk: StagingDesk) -> None:
     for name in (b"a/1", b"a/2", b"ab", b"b/1"):
         desk.stage(b"one", name=name, lifetime_ms=STAGE_MS_MIN)
-    with pytest.raises(Refused, match="does not end in a slash"):
+    with pytest.raises(Refused, match="must not end in a slash"):
         desk.stage(b"one", name=b"a/")
     desk.wait(STAGE_MS_MIN - 1)
     assert isinstance(desk.do(ProlongStages([b"a/", b"ab", b"nobody"])), Done)

@@ -90,13 +90,13 @@ def test_an_empty_list_takes_all_rules_away_and_no_list_leaves_them() -> None:
     ("rules", "reason"),
     [
         ([rule(right="Own")], "'Own' is not a right"),
-        ([rule(name="")], "KeyName has 1 to 256 characters"),
+        ([rule(name="")], "must have 1 to 256 characters"),
         ([rule(), rule()], "more than one rule named 'worker'"),
         ([rule(name=str(number)) for number in range(13)], "more than 12 rules"),
         (["<Rule/>"], "not an AuthorizationRule"),
         ([rule(f"<PrimaryKey>{'k' * 257}</PrimaryKey>")], "more than 256 characters"),
         ([rule("<KeyName>b</KeyName>")], "the element 'KeyName' twice"),
-        (["<AuthorizationRule><KeyName>a</KeyName></AuthorizationRule>"], "gives no right"),
+        (["<AuthorizationRule><KeyName>a</KeyName></AuthorizationRule>"], "has no rights"),
     ],
 )
 def test_what_is_wrong_with_rules_is_said(rules: list[str], reason: str) -> None:

@@ -161,7 +161,7 @@ def test_failures_are_the_exceptions_that_users_catch(tmp_path: Path) -> None:
             client.delete_queue("nowhere")
         with pytest.raises(HttpResponseError, match="LockDuration is 3600000 ms"):
             client.create_queue("r", lock_duration=timedelta(hours=1))
-        with pytest.raises(ResourceNotFoundError, match="ForwardTo names a queue or a topic"):
+        with pytest.raises(ResourceNotFoundError, match="ForwardTo must name a queue or a topic"):
             client.create_queue("r", forward_to="nowhere")
         with pytest.raises(HttpResponseError, match="contains ' '"):
             client.create_queue("a b")

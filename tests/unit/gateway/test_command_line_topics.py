@@ -161,7 +161,7 @@ def test_what_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> None:
         unnamed = run("rule create t s r --property red")
         assert (unnamed.exit_code, "NAME[:TYPE]=VALUE" in unnamed.stderr) == (2, True)
         useless = run("rule create t s r --parameter low=5")
-        assert (useless.exit_code, "--sql, which is missing" in useless.stderr) == (2, True)
+        assert (useless.exit_code, "--sql: give --sql too" in useless.stderr) == (2, True)
         assert run("topic update t").exit_code == 2
         # A command deletes only what is of its kind.
         assert run("topic delete q").exit_code == 4

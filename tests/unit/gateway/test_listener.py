@@ -277,7 +277,7 @@ def test_a_port_in_use_is_reported_with_what_to_do(
 def test_an_address_that_does_not_exist_is_reported() -> None:
     async def main() -> None:
         async with Listener(Protocols(amqp=Amqp)) as listener:
-            with pytest.raises(Unavailable, match="cannot be listened on"):
+            with pytest.raises(Unavailable, match="Cannot listen on"):
                 await listener.listen("no-such-host.invalid", 0)
 
     asyncio.run(main())

@@ -159,7 +159,7 @@ def test_each_fault_of_the_files_is_named(tmp_path: Path) -> None:
         (files.certificate, locked, "password"),
         (files.certificate, nonsense, "not a private key"),
         (files.certificate, tmp_path / "none.pem", "cannot be read: No such file"),
-        (nonsense, files.key, "not one in the PEM format"),
+        (nonsense, files.key, "is not in the PEM format"),
         (tmp_path / "none.pem", files.key, "cannot be read"),
         (tmp_path, files.key, "cannot be read: Is a directory"),
     ]

@@ -68,10 +68,10 @@ def test_connection_may_say_more_than_upgrade(connection: str) -> None:
 @pytest.mark.parametrize(
     ("method", "changed", "status", "word"),
     [
-        ("POST", {}, 426, "Only WebSockets"),
-        ("GET", {"upgrade": "h2c"}, 426, "Only WebSockets"),
-        ("GET", {"upgrade": ""}, 426, "Only WebSockets"),
-        ("GET", {"connection": "keep-alive"}, 426, "Only WebSockets"),
+        ("POST", {}, 426, "only WebSocket requests"),
+        ("GET", {"upgrade": "h2c"}, 426, "only WebSocket requests"),
+        ("GET", {"upgrade": ""}, 426, "only WebSocket requests"),
+        ("GET", {"connection": "keep-alive"}, 426, "only WebSocket requests"),
         ("GET", {"sec_websocket_version": "8"}, 426, "version 13"),
         ("GET", {"sec_websocket_version": ""}, 426, "version 13"),
         ("GET", {"sec_websocket_key": ""}, 400, "Sec-WebSocket-Key"),

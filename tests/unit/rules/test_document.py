@@ -112,7 +112,7 @@ WRONG = [
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_no_value_of_its_kind_is_refused_by_name(wrong: TypedValue) -> None:
-    with pytest.raises(Refused, match="'n' is no value") as refusal:
+    with pytest.raises(Refused, match="'n' is not a value") as refusal:
         property_of(wrong)
 
     assert refusal.value.kind is INVALID_ARGUMENT

@@ -305,9 +305,13 @@ def test_parameters_are_found_with_or_without_their_sign_in_any_case() -> None:
         ("a = @b", [], "line 1, column 5: the parameter @b has no value"),
         ("a = @b", [Property("b", LONG, 1), Property("@B", LONG, 2)], "@b is given twice"),
         ("a = 1", [Property("@", LONG, 1)], "A parameter has no name"),
-        ("a = 1", [Property(f"p{n}", LONG, n) for n in range(129)], "129 parameters are given"),
-        ("a LIKE 'x' ESCAPE ''", [], "column 3: ESCAPE takes one character, not 0"),
-        ("a LIKE 'x' ESCAPE @e", [Property("e", TEXT, "ab")], "ESCAPE takes one character, not 2"),
+        ("a = 1", [Property(f"p{n}", LONG, n) for n in range(129)], "has 129 parameters"),
+        ("a LIKE 'x' ESCAPE ''", [], "column 3: ESCAPE must have one character, not 0"),
+        (
+            "a LIKE 'x' ESCAPE @e",
+            [Property("e", TEXT, "ab")],
+            "ESCAPE must have one character, not 2",
+        ),
         ("a LIKE 'x!' ESCAPE '!'", [], "column 3: A LIKE pattern ends with its escape character"),
     ],
 )

@@ -72,11 +72,11 @@ def test_numbers_are_equal_in_value_and_other_types_only_to_themselves(
 @pytest.mark.parametrize(
     ("fields", "properties", "what"),
     [
-        ({}, [], "compares 1 to 128 fields, not 0"),
+        ({}, [], "must compare 1 to 128 fields, not 0"),
         ({}, [Property(f"p{n}", LONG, n) for n in range(129)], "not 129"),
-        ({}, [Property("a", NULL, None)], "no value to compare 'a' with"),
-        ({}, [Property("a", DOUBLE, float("nan"))], "no value to compare 'a' with"),
-        ({}, [Property("a", INT, 1), Property("A", INT, 1)], "names a property twice"),
+        ({}, [Property("a", NULL, None)], "no value for the property 'a'"),
+        ({}, [Property("a", DOUBLE, float("nan"))], "no value for the property 'a'"),
+        ({}, [Property("a", INT, 1), Property("A", INT, 1)], "has a property twice"),
         ({system.SIZE: "1"}, [], "cannot compare sys.Size"),
     ],
 )

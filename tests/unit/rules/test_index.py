@@ -98,7 +98,7 @@ def test_a_filter_or_action_that_fails_is_told_beside_what_matched() -> None:
         (2, False, [], ["bad action"]),
         (3, True, [], []),
     ]
-    assert matches[0].failures[0].reason == "A division by zero."
+    assert matches[0].failures[0].reason == "The expression has a division by zero."
 
 
 def test_a_subscription_without_rules_gets_nothing_and_rules_can_come_and_go() -> None:

@@ -61,19 +61,19 @@ def test_names_may_be_bare_in_brackets_or_in_double_quotes(text: str, name: str)
 @pytest.mark.parametrize(
     ("text", "line", "column", "what"),
     [
-        ("a = 'x", 1, 5, "a text starts here and does not end"),
-        ("a =\n [x", 2, 2, "a name starts here and does not end"),
-        ("a = 1 ? 2", 1, 7, "'?' has no meaning here"),
-        ("a ! b", 1, 3, "'!' has no meaning here"),
+        ("a = 'x", 1, 5, "the text that starts here does not end"),
+        ("a =\n [x", 2, 2, "the name that starts here does not end"),
+        ("a = 1 ? 2", 1, 7, "'?' is not allowed here"),
+        ("a ! b", 1, 3, "'!' is not allowed here"),
         ("1.", 1, 3, "expected a digit after the decimal point"),
         ("1e", 1, 3, "expected the digits of an exponent"),
         ("1e+x", 1, 4, "expected the digits of an exponent"),
-        ("12abc", 1, 1, "a number runs into a name"),
+        ("12abc", 1, 1, "a number is followed directly by a name"),
         ("1e999", 1, 1, "too large for a double"),
         ("[] = 1", 1, 1, "a name is empty"),
         ("@ x", 1, 2, "expected a name after '@'"),
         ("@'x'", 1, 2, "expected a name after '@'"),
-        ("_x = 1", 1, 1, "'_' has no meaning here"),
+        ("_x = 1", 1, 1, "'_' is not allowed here"),
     ],
 )
 def test_what_is_no_token_is_refused_with_its_place(

@@ -1,4 +1,4 @@
-"""Trees of conditions as columns of Spark: nothing here is ever text that Spark would parse."""
+"""Trees of conditions as columns of Spark: nothing here is text that Spark would parse."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _MATCHES: Final = {"like": F.like, "ilike": F.ilike}
 
 
 def column_of(expression: Expression) -> Column:
-    """The same as Spark's SQL would make of what the tree was made of."""
+    """The column that Spark's SQL would make of the same condition."""
     match expression:
         case Literal(value):
             return _constant(value)
@@ -85,7 +85,7 @@ def column_of(expression: Expression) -> Column:
 
 
 def named(name: str) -> Column:
-    """The column of this name, whatever is in it."""
+    """The column of this name, whatever characters it has."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
@@ -133,8 +133,8 @@ def _constant(value: bool | int | float | Decimal | str | None) -> Column:
     if isinstance(value, int) and not isinstance(value, bool) and value > _LONG_MAX:
         value = Decimal(value)
     if isinstance(value, Decimal):
-        # As many digits as were written. A Decimal would be taken for a whole number by Spark
-        # Connect, which does not look at its scale.
+        # The digits that were written. Spark Connect would take a Decimal for a whole number,
+        # because it ignores its scale.
         _, digits, exponent = value.as_tuple()
         scale = -exponent if isinstance(exponent, int) else 0
         return F.lit(str(value)).cast(f"decimal({max(len(digits), scale)},{scale})")

@@ -1,4 +1,4 @@
-"""The words, signs and constants of a condition, each with its place."""
+"""The words, signs and constants of a condition, each with its position."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TOKEN: Final = re.compile(
 _ESCAPE: Final = re.compile(
     r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.))", re.DOTALL
 )
-# What a backslash before a letter means; before any other it means nothing.
+# The meaning of a backslash before a letter; before any other character it has none.
 _LETTERS: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a"}
 _WILDCARDS: Final = "%_"
 
@@ -59,12 +59,12 @@ class Token:
 
 
 def refused(what: str, at: int, why: str) -> OptionError:
-    """What cannot be, where it is (counted from 1), and why."""
+    """The error for an unsupported part, with its position (counted from 1) and the reason."""
     return OptionError(f"where has {what!r} at character {at + 1}: {why}")
 
 
 def tokens_of(text: str) -> Sequence[Token]:
-    """All of them, and one for the end. OptionError for what cannot be one."""
+    """All tokens, and one for the end. OptionError for an invalid one."""
     found: list[Token] = []
     at = 0
     while at < len(text):
@@ -84,16 +84,16 @@ def tokens_of(text: str) -> Sequence[Token]:
 
 
 def text_of(token: Token) -> str:
-    """What a text in quotes says, with the escapes of Spark's SQL.
+    """The value of a quoted text, with the escapes of Spark's SQL.
 
-    A backslash stays before a wildcard of `like`, which needs it.
+    A backslash before a wildcard of `like` stays, because `like` needs it.
     """
     quote = token.text[0]
     return _ESCAPE.sub(_unescaped, token.text[1:-1].replace(quote * 2, quote))
 
 
 def name_of(token: Token) -> str:
-    """What stands between backticks."""
+    """The name between backticks."""
     return token.text[1:-1].replace("``", "`")
 
 

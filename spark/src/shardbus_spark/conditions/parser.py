@@ -1,4 +1,4 @@
-"""Conditions as trees, by the precedence of Spark's SQL; what is not understood is refused."""
+"""Parses conditions to trees, with the precedence of Spark's SQL; the unsupported is refused."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ _ESCAPABLE: Final = "%_"
 
 
 def parse_condition(text: str, columns: Collection[str]) -> Expression:
-    """The tree of a condition on these columns, whose names are told apart as Spark does: not by
-    capitals. OptionError, with the place, for anything that is not understood.
+    """The tree of a condition on these columns, whose names are compared without regard to case, as
+    in Spark. OptionError, with the position, for anything unsupported.
     """
     if len(text) > CHARACTERS_MAX:
         raise OptionError(f"where has more than {CHARACTERS_MAX} characters")
@@ -88,7 +88,7 @@ class _Parser:
             raise self._unexpected()
         return found
 
-    # Moving on.
+    # Advancing.
 
     @property
     def _token(self) -> Token:
@@ -104,7 +104,7 @@ class _Parser:
         return token
 
     def _takes(self, *words: str) -> str:
-        """The word or sign that stands here, passed over, if it is one of these."""
+        """Skip and return the word or sign here, if it is one of these."""
         here = self._token.word or self._token.sign
         if here not in words:
             return ""
@@ -120,7 +120,7 @@ class _Parser:
     @contextmanager
     def _deeper(self) -> Iterator[None]:
         self._depth += 1
-        # One level is the condition itself.
+        # The condition itself is one level.
         if self._depth > DEPTH_MAX + 1:
             raise OptionError(f"where has more than {DEPTH_MAX} parentheses in each other")
         yield
@@ -141,16 +141,16 @@ class _Parser:
         if token.sign and token.sign not in SIGNS:
             return refused(token.text, token.at, "this operator is not allowed")
         if token.sign in (")", "]"):
-            return refused(token.text, token.at, "nothing was opened that it could close")
+            return refused(token.text, token.at, "it closes nothing that was opened")
         if token.word in RESERVED:
             return self._reserved(token)
-        return refused(token.text, token.at, why or "it is not understood here")
+        return refused(token.text, token.at, why or "it is not supported here")
 
     def _reserved(self, token: Token) -> OptionError:
-        why = f"queries are not allowed; a column that is called so is written `{token.text}`"
+        why = f"queries are not allowed; write a column of this name as `{token.text}`"
         return refused(token.text, token.at, why)
 
-    # What binds least comes first.
+    # Loosest binding first.
 
     def _expression(self) -> Expression:
         with self._deeper():
@@ -191,7 +191,7 @@ class _Parser:
         return Unary("not", Is(value, _TRUTH[word])) if is_not else Is(value, _TRUTH[word])
 
     def _tested(self, value: Expression) -> Expression | None:
-        """With what stands behind a value, if it is a test."""
+        """The test after a value, if there is one."""
         if self._takes("between"):
             low = self._value()
             self._expect("and")
@@ -211,7 +211,7 @@ class _Parser:
             token = self._step()
             escape = text_of(token) if token.kind == TEXT else ""
             if len(escape) != 1:
-                raise refused(token.text, token.at, "escape is followed by one character")
+                raise refused(token.text, token.at, "escape must be followed by one character")
         if how != "rlike" and isinstance(pattern, Literal) and isinstance(pattern.value, str):
             _check_pattern(pattern.value, escape or "\\", at)
         return Match(how, value, pattern, escape)
@@ -253,10 +253,10 @@ class _Parser:
 
     def _check_no_call(self) -> None:
         if self._next.sign == "(":
-            why = "functions have plain names without dots or backticks"
+            why = "a function must have a plain name without dots or backticks"
             raise refused(self._token.text, self._token.at, why)
 
-    # What binds tightest.
+    # Tightest binding.
 
     def _primary(self) -> Expression:
         token = self._token
@@ -311,7 +311,7 @@ class _Parser:
         return Call(token.word, [] if self._takes(")") else self._list())
 
     def _list(self) -> list[Expression]:
-        """Expressions with commas between them, to the parenthesis that ends them."""
+        """Expressions separated by commas, up to the closing parenthesis."""
         found = [self._expression()]
         while self._takes(","):
             found.append(self._expression())
@@ -324,7 +324,11 @@ class _Parser:
         self._expect("as")
         token = self._step()
         if token.word not in TYPES:
-            raise refused(token.text, token.at, f"a cast is to one of {', '.join(sorted(TYPES))}")
+            raise refused(
+                token.text,
+                token.at,
+                f"the type of a cast must be one of {', '.join(sorted(TYPES))}",
+            )
         kind = token.word
         if kind == "decimal" and self._takes("("):
             kind = f"decimal({self._digits()}{self._scale()})"
@@ -338,13 +342,13 @@ class _Parser:
     def _digits(self) -> int:
         token = self._step()
         if not token.text.isdigit() or int(token.text) > DIGITS_MAX:
-            raise refused(token.text, token.at, f"a decimal has at most {DIGITS_MAX} digits")
+            raise refused(token.text, token.at, f"a decimal may have at most {DIGITS_MAX} digits")
         return int(token.text)
 
     def _moment(self) -> Moment:
         token, text = self._step(), self._step()
         if token.word not in MOMENTS:
-            why = "only date and timestamp may stand before a text"
+            why = "only date and timestamp are allowed before a text"
             raise refused(token.text, token.at, why)
         moment = Moment(token.word, text_of(text))
         try:
@@ -372,21 +376,21 @@ class _Parser:
 
 
 def _number(token: Token) -> int | float | Decimal:
-    """As Spark reads it: with an exponent it is a double, with a point a decimal."""
+    """As Spark reads it: with an exponent a double, with a point a decimal."""
     text = token.text
     if "e" in text.lower():
         return float(text)
     if len(text.replace(".", "")) > DIGITS_MAX:
-        raise refused(text, token.at, f"a number has at most {DIGITS_MAX} digits")
+        raise refused(text, token.at, f"a number may have at most {DIGITS_MAX} digits")
     return Decimal(text) if "." in text else int(text)
 
 
 def _check_pattern(pattern: str, escape: str, token: Token) -> None:
-    """Spark refuses such a pattern too, but only when it comes to the first row."""
+    """Spark refuses such a pattern too, but only at the first row."""
     at = pattern.find(escape)
     while at >= 0:
         after = pattern[at + 1 : at + 2]
         if not after or after not in _ESCAPABLE + escape:
-            why = f"behind {escape!r} in a pattern there must be %, _ or {escape!r} again"
+            why = f"{escape!r} in a pattern must be followed by %, _ or {escape!r}"
             raise refused(token.text, token.at, why)
         at = pattern.find(escape, at + 2)

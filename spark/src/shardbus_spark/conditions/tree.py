@@ -1,4 +1,4 @@
-"""What a condition can be made of. Each part means what Spark's SQL means by it."""
+"""The parts of a condition. Each means the same as in Spark's SQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Literal:
 @final
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """`date '...'` or `timestamp '...'`, in the zone of the session if it names none."""
+    """`date '...'` or `timestamp '...'`, by default in the zone of the session."""
 
     kind: str
     text: str
@@ -28,7 +28,7 @@ class Moment:
 @final
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A column of the table, spelt as the table spells it."""
+    """A column of the table, in the table's spelling."""
 
     name: str
 
@@ -36,7 +36,7 @@ class Name:
 @final
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What a map, array or struct has under a key: `base[key]`, `base.key`."""
+    """The element of a map, array or struct: `base[key]`, `base.key`."""
 
     base: Expression
     key: Expression
@@ -107,7 +107,7 @@ class Match:
 @final
 @dataclass(frozen=True, slots=True)
 class Is:
-    """Whether a value is null (None), true or false: never null itself."""
+    """Whether a value is null (None), true or false; the result is never null."""
 
     value: Expression
     what: bool | None

@@ -1,4 +1,4 @@
-"""The words of conditions: functions, types, and those that no column has without quotes."""
+"""The words of conditions: functions, types, and those that need quotes as column names."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _KEYWORDS: Final = """
     when
 """
 KEYWORDS: Final = frozenset(_KEYWORDS.split())
-# Words that begin or join queries, or mean something without parentheses: who knows SQL would read
-# a column of such a name as something else, so it needs backticks.
+# Words that begin or join queries, or mean something without parentheses: a reader of SQL would not
+# take them for a column, so as a column name they need backticks.
 _RESERVED: Final = """
     all any anti array as asc at by collate cross cube current_catalog current_database
     current_date current_schema current_time current_timestamp current_user desc describe distinct
@@ -41,6 +41,6 @@ _RESERVED: Final = """
 """
 RESERVED: Final = frozenset(_RESERVED.split())
 COMPARISONS: Final = ("=", "==", "<=>", "<>", "!=", "<", "<=", ">", ">=")
-# From what binds tightest to what binds least, as in Spark's grammar.
+# From the tightest to the loosest binding, as in Spark's grammar.
 LEVELS: Final = (("*", "/", "%"), ("+", "-", "||"), ("&",), ("^",), ("|",), COMPARISONS)
 SIGNS: Final = frozenset(sign for level in LEVELS for sign in level) | frozenset("~()[],.")

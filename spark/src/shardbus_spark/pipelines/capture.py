@@ -1,9 +1,9 @@
 """Capture: an entity, or its dead letters, to a table by entity, date and hour (P4).
 
-Exactly once: a batch is a fixed range of claims, the table takes a batch of a query once, and
-messages leave the bus only when it has. `shardbus_spark.tables` says what the table is: Parquet
-files that anybody can read, or Delta. Where files cannot be renamed, which is so in object stores,
-and in directories that an earlier version has begun, it is Spark's own file sink.
+Exactly once: a batch is a fixed range of claims, the table takes each batch of a query once, and
+messages leave the bus only afterwards. `shardbus_spark.tables` defines the table: Parquet files
+that anybody can read, or Delta. Where files cannot be renamed, as in object stores, and in
+directories begun by an earlier version, Spark's own file sink is used.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _POLL_S: Final = 0.2
 
 
 def run(run: Run) -> bool:
-    """Whether all that there was to capture is captured; false when it was told to stop before."""
+    """Whether everything is captured; false when it was told to stop before."""
     definition, stopping = run.definition, run.stopping
     check_path(definition)
-    # Java takes its time to start, and one that has never begun has set nothing aside.
+    # Java takes long to start, and a capture that has never begun has no claims.
     stopping.ends_at_once = not _has_begun(definition)
     say({"event": "starting"})
     spark = run.session()
@@ -77,16 +77,16 @@ def run(run: Run) -> bool:
 def start_capture(
     spark: SparkSession, definition: Definition, access: Mapping[str, str]
 ) -> StreamingQuery:
-    """The query that captures; `access` are the source's options that say where and with what."""
+    """The query that captures; `access` has the source's options for address and credential."""
     return _started(spark, definition, _source_options(definition, access), definition.flag("once"))
 
 
 def finish_capture(
     spark: SparkSession, definition: Definition, access: Mapping[str, str]
 ) -> StreamingQuery | None:
-    """The query that ends what a stopped one has begun, so that no message stays set aside.
+    """The query that finishes what a stopped one has begun, so that no message stays claimed.
 
-    None when there is nothing to end: who only browses sets nothing aside.
+    None when there is nothing to finish: a capture that browses claims nothing.
     """
     if definition.flag("keep"):
         return None
@@ -95,13 +95,13 @@ def finish_capture(
 
 
 def check_path(definition: Definition) -> None:
-    """OptionError for a place that cannot be captured to, as far as this machine can see it."""
+    """OptionError for an unusable location, as far as this machine can see it."""
     directory = local_directory(definition.path)
     if definition.text("format") == DELTA:
         need_delta()
         if directory is None:
             raise OptionError(
-                f"path is {definition.path}; format delta needs a directory, which all nodes share"
+                f"path is {definition.path}; format delta needs a directory that all nodes share"
             )
     if directory is None:
         return
@@ -116,7 +116,7 @@ def check_path(definition: Definition) -> None:
 def _check_table(directory: Path, definition: Definition) -> None:
     form = captured_form(definition.path)
     if form is None and (directory / DELTA_LOG).exists():
-        raise OptionError(f"path {directory} is a Delta table that no capture has made")
+        raise OptionError(f"path {directory} is a Delta table that was not made by a capture")
     if form is None or (form == SPARK and not _has_files(directory / SINK_LOG)):
         return
     wanted = definition.text("format")
@@ -124,17 +124,17 @@ def _check_table(directory: Path, definition: Definition) -> None:
         raise OptionError(
             f"path {directory} was captured as {form}, not {wanted}: choose another path"
         )
-    # A table passes over numbers of batches that it has: with a new checkpoint these begin again,
-    # and what they hold would be removed from the bus and written nowhere.
+    # A table skips batch numbers that it has: with a new checkpoint these begin again, and their
+    # messages would be removed from the bus and written nowhere.
     if not _has_files(directory / CHECKPOINT / "offsets"):
         raise OptionError(
-            f"path {directory} holds captured data without its {CHECKPOINT}: going on there would "
-            "lose messages. Put the checkpoint back, or choose another path"
+            f"path {directory} has captured data without its {CHECKPOINT}: continuing there "
+            "would lose messages. Restore the checkpoint, or choose another path"
         )
 
 
 def reader_of(definition: Definition) -> str:
-    """The reader that messages are claimed under."""
+    """The reader under which messages are claimed."""
     return f"pipeline-{definition.name}"
 
 
@@ -145,7 +145,7 @@ def _has_begun(definition: Definition) -> bool:
 
 
 def _follow(query: StreamingQuery, stopping: threading.Event) -> None:
-    """Until the query has ended, or is told to: then when its batch has."""
+    """Wait until the query has ended, or stop it after its batch when told to."""
     while not query.awaitTermination(_LOOK_S):
         if stopping.is_set():
             deadline_s = time.monotonic() + BATCH_END_S
@@ -161,7 +161,7 @@ def _has_files(directory: Path) -> bool:
 
 def _source_options(definition: Definition, access: Mapping[str, str]) -> dict[str, str]:
     mode = BROWSE if definition.flag("keep") else CONSUME
-    # So that a replay sends what was captured, and not only what columns show of it.
+    # So that a replay sends the whole message, and not only what the columns show.
     options = {**access, "mode": mode, "includeAmqp": "true"}
     if not definition.flag("keep"):
         options["readerName"] = reader_of(definition)

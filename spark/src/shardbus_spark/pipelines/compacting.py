@@ -1,4 +1,4 @@
-"""Compaction beside a capture: a thread that looks at the table now and then."""
+"""Compaction during a capture: a thread that checks the table now and then."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from shardbus_spark.tables.compaction import CannotCompact, compact, compactable
 
 EVERY_S: Final = 60.0
 CLEAN_EVERY_S: Final = 24 * 3600.0
-# Whatever it is in the middle of can be cut short.
+# Everything it does can be interrupted.
 END_S: Final = 5.0
 
 
 @contextmanager
 def compacting(definition: Definition, tell: Say) -> Iterator[None]:
-    """Compact the table of a capture meanwhile, and once more at the end of one that ends."""
+    """Compact the table of a capture in the background, and once more at the end of one that
+    ends.
+    """
     compactor = Compactor(definition.path, tell)
     if not definition.flag("compact"):
         yield
@@ -38,7 +40,7 @@ def compacting(definition: Definition, tell: Say) -> Iterator[None]:
 
 @final
 class Compactor:
-    """Says what it has compacted, or why it cannot; a failure never ends the capture."""
+    """Reports what it has compacted, or why it cannot; a failure never ends the capture."""
 
     def __init__(self, path: str, tell: Say) -> None:
         self.told = threading.Event()
@@ -49,7 +51,7 @@ class Compactor:
         self._cannot = False
 
     def run(self, every_s: float = EVERY_S) -> None:
-        """Until told, or until it turns out that it cannot be done."""
+        """Run until told to end, or until it turns out to be impossible."""
         while not self._cannot and not self.told.wait(every_s):
             self.look(time.time_ns() // 1_000_000)
 

@@ -1,4 +1,4 @@
-"""What a pipeline is to do, as a JSON file says it.
+"""The definition of a pipeline, read from a JSON file.
 
 The members of each kind, their types, bounds and defaults are declared by the bus, which writes
 their schemas into `definitions.json` beside this module: nothing here knows a kind by name.
@@ -25,7 +25,7 @@ _SCHEMAS: Final = "definitions.json"
 
 @final
 class Definition:
-    """A checked definition. What it leaves out has its default."""
+    """A checked definition. Members that are left out have their defaults."""
 
     def __init__(self, kind: str, members: Mapping[str, object]) -> None:
         self.kind = kind
@@ -57,13 +57,13 @@ class Definition:
         return value
 
     def moment(self, name: str) -> datetime | None:
-        """In UTC unless it says otherwise; None when it is empty."""
+        """In UTC by default; None when it is empty."""
         return _moment(self.text(name), name)
 
 
 @cache
 def schemas() -> Mapping[str, Mapping[str, object]]:
-    """What definitions of each kind are like; the first kind is meant where none is named."""
+    """The schema of each kind; the first kind is the default."""
     found: dict[str, dict[str, object]] = json.loads(
         resources.files(__package__).joinpath(_SCHEMAS).read_text(encoding="utf-8")
     )
@@ -71,7 +71,7 @@ def schemas() -> Mapping[str, Mapping[str, object]]:
 
 
 def load_definition(file: Path) -> Definition:
-    """OptionError when the file cannot be read, or says something that cannot be done."""
+    """OptionError when the file cannot be read, or is invalid."""
     try:
         with file.open("rb") as opened:
             content = opened.read(FILE_BYTES_MAX + 1)
@@ -86,7 +86,7 @@ def load_definition(file: Path) -> Definition:
 
 
 def read_definition(members: Mapping[str, object]) -> Definition:
-    """OptionError, which names the member, for one that cannot be used."""
+    """OptionError, with the member's name, for an invalid definition."""
     kind = members.get("kind", next(iter(schemas())))
     if not isinstance(kind, str) or kind not in schemas():
         raise OptionError(f"kind is {kind!r}; it must be {' or '.join(schemas())}")
@@ -96,7 +96,7 @@ def read_definition(members: Mapping[str, object]) -> Definition:
 def _checked(
     members: Mapping[str, object], schema: Mapping[str, object], place: str
 ) -> dict[str, object]:
-    """The members that a schema has, each as it says."""
+    """The members of a schema, each checked."""
     known = schema["properties"]
     required = schema["required"]
     assert isinstance(known, dict) and isinstance(required, list)

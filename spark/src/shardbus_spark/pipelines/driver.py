@@ -1,10 +1,9 @@
 """Runs one definition until it is done or told to stop.
 
-A first SIGTERM or SIGINT ends the query when its batch has ended, completes what was captured and
-ends with 0; so does one that has done all there was, and its last event is `finished`. A failure is
-said as an event and ends with 1, a definition that cannot be used with 2. With `--ends-with-stdin`
-the process ends at once, in whatever it is, when its standard input does: the next start goes on
-from there.
+The first SIGTERM or SIGINT ends the query after its batch, completes what was captured and exits
+with 0; so does a pipeline that has finished, whose last event is `finished`. A failure is reported
+as an event and exits with 1, an invalid definition with 2. With `--ends-with-stdin` the process
+ends at once when its standard input does: the next start continues from there.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 USAGE: Final = "usage: python -m shardbus_spark.pipelines [--ends-with-stdin] DEFINITION.json\n"
 ENDS_WITH_STDIN: Final = "--ends-with-stdin"
-# Where the bus is and what opens it comes from here, and never from the command line, which
-# everybody on the machine can read, or from the definition, which people copy.
+# Address and credential come from here, and never from the command line, which every user of the
+# machine can read, or from the definition, which people copy.
 VARIABLES: Final[dict[str, str]] = {
     "SHARDBUS_FLIGHT_URL": "endpoint",
     "SHARDBUS_TOKEN": "token",
@@ -42,14 +41,14 @@ _LOCAL: Final = re.compile(r"local\[(\d+)")
 
 @final
 class Stopping:
-    """Whether somebody has told us to stop."""
+    """Whether the process was told to stop."""
 
     def __init__(self) -> None:
         self.told = threading.Event()
         self.ends_at_once = False
 
     def listen(self) -> None:
-        """From now on, to signals."""
+        """Handle signals from now on."""
         signal.signal(signal.SIGTERM, self._hear)
         signal.signal(signal.SIGINT, self._hear)
 
@@ -72,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         from shardbus_spark.pipelines.events import error_text, say
     except ImportError as error:
-        sys.stderr.write(f"{error}: `pip install 'shardbus-spark'` brings what is missing\n")
+        sys.stderr.write(f"{error}: `pip install 'shardbus-spark'` installs what is missing\n")
         return 2
     try:
         definition = load_definition(Path(files[0]))
@@ -88,7 +87,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def access_from(environment: Mapping[str, str]) -> dict[str, str]:
-    """The source's options that the environment gives."""
+    """The source's options from the environment."""
     return {
         option: environment[variable]
         for variable, option in VARIABLES.items()
@@ -99,7 +98,7 @@ def access_from(environment: Mapping[str, str]) -> dict[str, str]:
 @final
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One definition that runs, with the source's options that say where and with what."""
+    """A running definition, with the source's options for address and credential."""
 
     definition: Definition
     access: Mapping[str, str]
@@ -122,7 +121,7 @@ class Run:
 
 
 def _run(definition: Definition, access: Mapping[str, str], stopping: Stopping) -> bool:
-    """Whether all that there was to do is done. A kind is what the module of its name does."""
+    """Whether everything is done. A kind is run by the module of its name."""
     kind = importlib.import_module(f"{__package__}.{definition.kind}")
     run: Callable[[Run], bool] = kind.run
     return run(Run(definition, access, stopping))

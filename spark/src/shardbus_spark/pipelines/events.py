@@ -1,4 +1,4 @@
-"""How a pipeline goes, as lines of JSON, for whoever runs it."""
+"""The events of a pipeline, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Say = Callable[[Mapping[str, object]], None]
 
 
 def say(event: Mapping[str, object]) -> None:
-    """One line, in one piece: others write to the same place."""
+    """Write one line in one piece: other threads write to the same place."""
     os.write(sys.stdout.fileno(), (json.dumps(event) + "\n").encode())
 
 
 @final
 class Teller(StreamingQueryListener):
-    """Says the progress of queries; `wait_ended` tells when the last word of one was said."""
+    """Reports the progress of queries; `wait_ended` waits for the last report of one."""
 
     def __init__(self, tell: Say = say) -> None:
         self._tell = tell
@@ -47,7 +47,7 @@ class Teller(StreamingQueryListener):
         self._tell(progress_event(event.progress))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """A progress with no rows was said at the end of the last batch."""
+        """A progress without rows was reported at the end of the last batch."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self._ended.set()
@@ -72,13 +72,13 @@ def progress_event(progress: StreamingQueryProgress) -> dict[str, object]:
 
 
 def place(end: str | None) -> dict[str, object]:
-    """Where a query that browses has got to, for who counts what is sent behind it."""
+    """The position of a query that browses, for computing what was sent after it."""
     offset = _offset(end)
     return {"next": offset[NUMBERS], "incarnation": offset.get("inc")} if NUMBERS in offset else {}
 
 
 def backlog(end: str | None, latest: str | None) -> int:
-    """Messages that wait behind a batch, from its end and what the source said of the latest."""
+    """Messages that wait after a batch, from its end and the source's latest offset."""
     ended, known = _offset(end), _offset(latest)
     waiting = known.get("waiting")
     if isinstance(waiting, int):

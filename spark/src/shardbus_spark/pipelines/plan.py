@@ -1,4 +1,4 @@
-"""What a replay will send, slice by slice: made once, and the same whenever it is read again."""
+"""The plan of a replay, slice by slice: made once, and the same whenever it is read again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardbus_spark.errors import OptionError, ShardbusError
 
 SLICE_S: Final = 2
 SLICE_ROWS_MAX: Final = 100_000
-# So much appears at once in one fragment, and all rows of a slice may have one key.
+# This much appears at once in one fragment, and all rows of a slice may have one key.
 SLICE_BYTES_MAX: Final = 32 * 1024 * 1024
 SLICES_MAX: Final = 500_000
 FILE_ROWS_MIN: Final = 1_000
@@ -42,7 +42,7 @@ class Slice:
 class Plan:
     """Slices in the order in which they are sent; each is a batch of the replay's producer.
 
-    `entity` is the incarnation of the entity that knows the producer; empty if nobody could tell.
+    `entity` is the incarnation of the entity that knows the producer; empty if it is unknown.
     """
 
     slices: Sequence[Slice]
@@ -57,22 +57,25 @@ class Plan:
 
 
 def slice_rows(rate_max: int) -> int:
-    """Most rows of a slice: a few seconds of the rate, so that it is kept in small steps."""
+    """Maximum rows of a slice: a few seconds of the rate, so that the rate is kept in small
+    steps.
+    """
     return min(rate_max * SLICE_S, SLICE_ROWS_MAX) if rate_max else SLICE_ROWS_MAX
 
 
 def file_rows(rows_of_slice: int) -> int:
-    """Most rows of a file: small slices share one, since a file for each would be too many."""
+    """Maximum rows of a file: small slices share one, since a file for each would be too many."""
     return max(rows_of_slice, FILE_ROWS_MIN)
 
 
 def plan_of(slices: Iterable[Slice], entity: str = "") -> Plan:
-    """In the order of Spark's sorted output; OptionError when they are too many."""
+    """In the order of Spark's sorted output; OptionError when there are too many."""
     ordered = sorted(slices, key=lambda one: (*_position(one.file), one.first))
     if len(ordered) > SLICES_MAX:
         raise OptionError(
-            f"{sum(one.rows for one in ordered)} rows are too many for this rate_max: it would "
-            f"take {len(ordered)} steps of {SLICE_S} s. Select fewer, or raise it"
+            f"{sum(one.rows for one in ordered)} rows are too many for this rate_max: they "
+            f"would take {len(ordered)} steps of {SLICE_S} s. Select fewer rows, or raise "
+            "rate_max"
         )
     return Plan(ordered, entity)
 
@@ -85,11 +88,12 @@ def plan_to_text(plan: Plan) -> str:
 
 
 def plan_from_text(text: str) -> Plan:
-    """ShardbusError when this is none of ours, or says that the plan was lost."""
+    """ShardbusError when the text is invalid, or says that the plan was lost."""
     if text == LOST:
         raise ShardbusError(
-            "the plan of this replay was lost after it had begun, so what is on the bus already "
-            "cannot be told from the rest: delete the replay, and make one that selects the rest"
+            "the plan of this replay was lost after it had begun, so that rows that were "
+            "sent cannot be told from the rest: delete the replay, and create one that "
+            "selects the rest"
         )
     try:
         document = json.loads(text)
@@ -99,17 +103,18 @@ def plan_from_text(text: str) -> Plan:
         return Plan(slices, str(document["entity"]))
     except (ValueError, KeyError, TypeError) as error:
         raise ShardbusError(
-            f"the plan of this replay cannot be read ({error}): delete the replay, and make it anew"
+            f"the plan of this replay cannot be read ({error}): delete the replay, and create "
+            "it again"
         ) from error
 
 
 def pause_s(rate_max: int, rows: int, spent_s: float) -> float:
-    """How long to wait after so many rows, which took so long, to keep to the rate."""
+    """How long to wait after that many rows, which took `spent_s`, to keep to the rate."""
     return max(rows / rate_max - spent_s, 0.0) if rate_max else 0.0
 
 
 def _position(file: str) -> tuple[int, int]:
     match = _PART.fullmatch(file)
     if match is None:
-        raise ShardbusError(f"Spark has written {file!r}, whose place in the order is not known")
+        raise ShardbusError(f"Spark wrote the file {file!r}, whose place in the order is unknown")
     return int(match.group(1)), int(match.group(2) or 0)

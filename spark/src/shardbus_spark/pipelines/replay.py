@@ -1,9 +1,9 @@
 """Replay: rows of captured data, or of any table, to a queue or topic, each of them once (P5).
 
-The selected rows are written down first, sorted, in a working directory, and cut into slices: from
-then on it does not matter what happens to the table, or how often the driver dies. Each slice is a
-numbered batch of the replay's producer on the bus, which takes a number once; so a slice that is
-sent again, by however many tasks, does nothing.
+The selected rows are first written, sorted, to a working directory, and cut into slices: from then
+on neither changes of the table nor crashes of the driver matter. Each slice is a numbered batch of
+the replay's producer on the bus, which accepts a number once; so a slice that is sent again, by
+however many tasks, changes nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from shardbus_spark.sink_options import read_sink_options
 PLAN: Final = "plan"
 MARK: Final = "mark"
 RESULT: Final = "result"
-# Says on the bus that there is a plan; slices are the batches behind it.
+# Registers the plan on the bus; the slices are the batches after it.
 PLAN_BATCH: Final = 1
 NOTHING: Final = Slice("", 0, 0)
 TASKS_MAX: Final = 16
@@ -61,7 +61,7 @@ _KEYS: Final = ("partition_key", "message_id")
 
 def run(run: Run) -> bool:
     """Whether all rows are sent; false when it was told to stop before."""
-    # Until rows are sent there is nothing that should be ended well.
+    # Before rows are sent nothing needs a clean end.
     run.stopping.ends_at_once = True
     say({"event": "starting"})
     spark = run.session()
@@ -77,7 +77,7 @@ def run(run: Run) -> bool:
 
 @final
 class Replaying:
-    """One replay on its way; `tell` hears of each slice."""
+    """A running replay; `tell` is called with each slice."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Replaying:
         self._spark = spark
         self._definition = definition
         self._options = {**access, "entity": definition.entity}
-        # Whose batches the bus takes once.
+        # The bus accepts each batch of this producer once.
         self._producer = f"replay:{definition.name}:{definition.text('incarnation')}"
         self._stopping = stopping
         self._tell = tell
@@ -103,7 +103,7 @@ class Replaying:
         spark.dataSource.register(SliceSink)
 
     def prepare(self) -> Plan | None:
-        """What is to be sent; None when all of it was sent before."""
+        """The plan; None when everything was sent before."""
         result = self._work.read_text(RESULT)
         if result is not None:
             rows = int(json.loads(result)["rows"])
@@ -121,7 +121,7 @@ class Replaying:
         return True
 
     def _plan(self) -> Plan:
-        """The plan that is there, or a new one that the bus has heard of."""
+        """The existing plan, or a new one that is registered on the bus."""
         text = self._work.read_text(PLAN)
         if text is not None:
             plan = plan_from_text(text)
@@ -131,7 +131,7 @@ class Replaying:
         plan = self._made_plan()
         self._work.write_text(PLAN, plan_to_text(plan))
         if not self._register():
-            # Whoever comes next must not take this plan for the one that was lost.
+            # The next attempt must not take this plan for the one that was lost.
             self._work.write_text(PLAN, LOST)
             return plan_from_text(LOST)
         return plan
@@ -152,15 +152,16 @@ class Replaying:
         return plan
 
     def _register(self) -> bool:
-        """Whether the bus hears for the first time that there is a plan."""
+        """Whether the bus had no plan of this replay yet."""
         body = {"producer": self._producer, "batch": PLAN_BATCH, "stages": []}
         return self._client.act("publish", self._definition.entity, body).get("is_new") is True
 
     def _check_same_entity(self, plan: Plan) -> None:
         if plan.entity and self._entity is not None and plan.entity != self._entity.incarnation:
             raise ShardbusError(
-                f"{self._definition.entity} was deleted and made again since this replay has "
-                "begun, and what was sent is gone with it: delete the replay, and make it anew"
+                f"{self._definition.entity} was deleted and created again since this replay "
+                "began, and the sent messages are gone with it: delete the replay, and "
+                "create it again"
             )
 
     def _check_sessions(self) -> None:
@@ -168,12 +169,12 @@ class Replaying:
         if count:
             raise OptionError(
                 f"{count} rows have no session_id, and {self._definition.entity} requires "
-                'sessions: say which column it is, columns {"session_id": "customer"}, or leave '
-                "these rows out with where"
+                'sessions: map a column in columns {"session_id": "customer"}, or leave these '
+                "rows out with where"
             )
 
     def _send(self, plan: Plan) -> bool:
-        """Slice by slice, from behind the last one that is known to be sent."""
+        """Slice by slice, after the last one that is known to be sent."""
         planned = plan.rows
         index = int(self._work.read_text(MARK) or 0)
         sent = plan.rows_before(index)
@@ -228,8 +229,8 @@ def when_there_is_room(
     tell: Say,
     pauses_s: Sequence[float] = FULL_PAUSES_S,
 ) -> bool:
-    """Whether it was written; false when told to stop. A full entity is tried again for a while,
-    and then raised like everything else.
+    """Whether it was written; false when told to stop. A full entity is tried again for a while;
+    then the error is raised like any other.
     """
     for pause in (*pauses_s, None):
         if stopping.is_set():
@@ -247,14 +248,14 @@ def when_there_is_room(
 
 
 def tasks_for(spark: SparkSession, entity: EntityState | None) -> int:
-    """How many write a slice; one where a single fragment keeps all in one order."""
+    """How many tasks write a slice; one where a single fragment keeps the order of all."""
     if entity is not None and len(entity.fragments) == 1:
         return 1
     return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), TASKS_MAX)
 
 
 def in_order(rows: DataFrame, tasks: int) -> DataFrame:
-    """Rows with one key in one task, in their order; those without one anywhere."""
+    """Rows with one key in one task, in their order; those without a key anywhere."""
     keys = [session_key("session_id")] if "session_id" in rows.columns else []
     keys += [F.col(name) for name in _KEYS if name in rows.columns]
     key = F.coalesce(*keys, F.col(ROW).cast("string"))
@@ -262,7 +263,7 @@ def in_order(rows: DataFrame, tasks: int) -> DataFrame:
 
 
 def known_entity(client: Client, entity: str) -> EntityState | None:
-    """None of a topic, and for who may send but not look; NotFound when there is none."""
+    """None for a topic, and for clients that may send but not read; NotFound when there is none."""
     try:
         return describe(client, entity)
     except (OptionError, Unauthorized):

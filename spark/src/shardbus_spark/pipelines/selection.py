@@ -1,4 +1,4 @@
-"""The rows that a replay sends: what of a table is selected, in which order, as which messages."""
+"""The rows that a replay sends: selection, order, and columns of messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardbus_spark.tables.form import DELTA, DELTA_LOG, PARQUET, local_director
 AS_JSON: Final = "json"
 TIME_COLUMN: Final = "enqueued_time"
 JSON_TYPE: Final = "application/json"
-# Where a capture puts rows, which a message does not have.
+# Columns of a captured table that a message does not have.
 PLACES: Final = ("entity", "date", "hour")
 _ORDER: Final = ("fragment", "sequence_number")
 _MALFORMED: Final = "MALFORMED_CHARACTER_CODING"
@@ -30,7 +30,7 @@ _NOTHING_THERE: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 
 
 def read_table(spark: SparkSession, definition: Definition) -> DataFrame:
-    """What is at the definition's path; OptionError when there is nothing."""
+    """The table at the definition's path; OptionError when there is none."""
     if captured_form(definition.path) is not None:
         return read_captured(spark, definition.path)
     form = definition.text("format") or PARQUET
@@ -45,23 +45,23 @@ def read_table(spark: SparkSession, definition: Definition) -> DataFrame:
         if error.getCondition() not in _NOTHING_THERE:
             raise
         raise OptionError(
-            f"there is nothing to replay at {definition.path}: no such place, or no "
-            f"{form} files in it"
+            f"there is nothing to replay at {definition.path}: it does not exist, or has no "
+            f"{form} files"
         ) from error
 
 
 def _read_delta(spark: SparkSession, path: str) -> DataFrame:
-    """A Delta table that somebody else has made, by the files that its log names."""
+    """A Delta table of another writer, by the files in its log."""
     root = local_directory(path)
     if root is None or not (root / DELTA_LOG).is_dir():
-        raise OptionError(f"there is no Delta table at {path}, in a directory of this machine")
+        raise OptionError(f"there is no Delta table at {path} in a directory of this machine")
     found = open_delta(root)
-    # Its files are not what they seem then: rows are crossed out, or columns have other names.
+    # With these features the files alone are not the table: rows are deleted, or columns renamed.
     for feature in found.protocol().reader_features or ():
         if feature not in _READABLE:
             raise OptionError(
-                f"the Delta table at {path} has {feature}, which cannot be read without Delta's "
-                "own reader: copy it to a plain one"
+                f"the Delta table at {path} has the feature {feature}, which needs Delta's "
+                "own reader: copy it to a plain table"
             )
     files = found.file_uris()
     if not files:
@@ -70,7 +70,7 @@ def _read_delta(spark: SparkSession, path: str) -> DataFrame:
 
 
 def selected(table: DataFrame, definition: Definition) -> DataFrame:
-    """Rows of the time and condition, as columns of messages, sorted."""
+    """The rows of the time span and condition, as columns of messages, sorted."""
     chosen = table
     if definition.text("where"):
         chosen = _met(chosen, definition.text("where"))
@@ -91,13 +91,16 @@ def selected(table: DataFrame, definition: Definition) -> DataFrame:
 
 
 def message_columns(table: DataFrame, definition: Definition) -> dict[str, Column]:
-    """What each column of a message is made of; OptionError when that cannot be."""
+    """The expression of each column of a message; OptionError for an invalid one."""
     for target, source in definition.texts("columns").items():
         if target not in WRITTEN:
-            raise OptionError(f"columns has {target!r}; a message has {', '.join(WRITTEN)}")
+            raise OptionError(
+                f"columns has {target!r}; the columns of a message are {', '.join(WRITTEN)}"
+            )
         if source and source not in table.columns:
             raise OptionError(
-                f"columns makes {target} of {source!r}; the table has {', '.join(table.columns)}"
+                f"columns maps {target} to {source!r}; the columns of the table are "
+                f"{', '.join(table.columns)}"
             )
     if definition.text("body") == AS_JSON:
         found = {"body": _row_as_json(table), "content_type": F.lit(JSON_TYPE)}
@@ -112,14 +115,14 @@ def message_columns(table: DataFrame, definition: Definition) -> dict[str, Colum
             found[target] = _cast(target, named(source), types[source])
     if "body" not in found:
         raise OptionError(
-            "the table has no column body: say which one it is, columns {\"body\": \"payload\"}, "
+            "the table has no column body: map one in columns {\"body\": \"payload\"}, "
             "or send whole rows with body json"
         )  # fmt: skip
     return found
 
 
 def explained(table: DataFrame, definition: Definition, error: PySparkException) -> Exception:
-    """The error of Spark, or which message it is about where a body is decoded that is no text."""
+    """Spark's error, or which message it is about where a body that is not text is decoded."""
     if _MALFORMED not in str(error) or "body" not in table.columns:
         return error
     is_text = F.is_valid_utf8(named("body").cast("string"))
@@ -129,8 +132,8 @@ def explained(table: DataFrame, definition: Definition, error: PySparkException)
         return error
     where = ", ".join(f"{name} {found[name]}" for name in places) or "one row"
     return OptionError(
-        f"where of {definition.name} decodes a body that is no UTF-8 ({where}): write "
-        "try_validate_utf8(string(body)), which is null for such a body, in place of "
+        f"where of {definition.name} decodes a body that is not UTF-8 ({where}): write "
+        "try_validate_utf8(string(body)), which is null for such a body, instead of "
         "decode(body, 'UTF-8')"
     )
 
@@ -150,7 +153,8 @@ def _time(table: DataFrame, definition: Definition) -> Column | None:
     if not definition.text("from") and not definition.text("to") and name == TIME_COLUMN:
         return None
     raise OptionError(
-        f"time_column is {name!r}, which the table does not have; it has {', '.join(table.columns)}"
+        f"time_column is {name!r}, which the table does not have; its columns are "
+        f"{', '.join(table.columns)}"
     )
 
 
@@ -158,8 +162,8 @@ def _check_known(columns: Sequence[str]) -> None:
     for name in columns:
         if name not in COLUMNS and name not in PLACES and name not in EXTRA_COLUMNS:
             raise OptionError(
-                f"the table has a column {name}, which a message does not: say in columns what a "
-                'message is made of, as {"body": "payload", "message_id": "id"}, or send whole '
+                f"the table has a column {name}, which a message does not: map the columns of a "
+                'message in columns, as {"body": "payload", "message_id": "id"}, or send whole '
                 "rows with body json"
             )
 
@@ -170,11 +174,11 @@ def _row_as_json(table: DataFrame) -> Column:
 
 
 def _cast(target: str, column: Column, kind: str) -> Column:
-    """As the type that it must have, where people say which column is meant."""
+    """The column in its required type, where the user chose the column."""
     kinds = WRITTEN[target]
     if kind in kinds:
         return column
     if kind.startswith(("struct", "array", "map")) != (target == "properties"):
-        # Left as it is: the check of the schema tells what it should be.
+        # Left as it is: the check of the schema reports the required type.
         return column
     return column.cast("string" if "string" in kinds else kinds[0])

@@ -1,7 +1,7 @@
-"""Where Spark writes a slice of a replay: staged by its tasks, published as one numbered batch.
+"""The sink for a slice of a replay: staged by its tasks, published as one numbered batch.
 
-The sink for everybody counts each write as a producer of its own; a replay has thousands of slices
-and is one producer, whose batches the bus takes once and in order.
+The general sink makes each write its own producer; a replay has thousands of slices and is one
+producer, whose batches the bus accepts once and in order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BATCH: Final = "batch"
 
 @final
 class SliceSink(DataSource):
-    """Has the options of the sink, and the number of the batch."""
+    """A sink with the options of a write, and the number of the batch."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,7 +39,7 @@ class SliceSink(DataSource):
 
 @final
 class SliceWriter(DataSourceArrowWriter):
-    """One batch of a producer; a repetition of one that was published does nothing."""
+    """One batch of a producer; repeating a published one does nothing."""
 
     def __init__(self, options: SinkOptions, batch: int) -> None:
         self._options = options
@@ -60,6 +60,6 @@ class SliceWriter(DataSourceArrowWriter):
 
 
 def write_slice(rows: DataFrame, options: dict[str, str], producer: str, batch: int) -> None:
-    """All rows as one batch, or none; nothing when the batch was published before."""
+    """Write all rows as one batch, or none; does nothing when the batch was published before."""
     given = {**options, _PRODUCER: producer, _BATCH: str(batch)}
     rows.write.format(FORMAT).options(**given).mode("append").save()

@@ -1,8 +1,8 @@
 """The working directory of a replay, which may be anywhere that Spark can write.
 
-It has the selected rows (`rows`), the plan, a mark of how far it has come, and in the end the
-result. All of it is read and written by Spark, so that nobody else needs access to the place. A
-text is one file that appears as a whole: Spark moves it into place when it is complete.
+It has the selected rows (`rows`), the plan, a mark of the progress, and finally the result. Spark
+reads and writes all of it, so that no other program needs access to the location. A text is one
+file that appears as a whole: Spark renames it when it is complete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardbus_spark.schema import AMQP_COLUMN
 
 ROW: Final = "_row"
 SIZE: Final = "_size"
-# Beside body and properties: ids, times, the encoding.
+# Besides body and properties: ids, times, the encoding.
 AROUND_BYTES: Final = 256
 _NOTHING_THERE: Final = ("PATH_NOT_FOUND", "UNABLE_TO_INFER_SCHEMA")
 
@@ -45,23 +45,23 @@ class Work:
         return str(found[0][0]).strip() if found else None
 
     def write_text(self, name: str, text: str) -> None:
-        """In the place of what was there; a crash may leave nothing, but never a part."""
+        """Replaces the former text; a crash may leave nothing, but never a part."""
         frame = self._spark.range(1).select(F.lit(text).alias("value"))
         frame.coalesce(1).write.mode("overwrite").text(self._at(name))
 
     def put_rows(self, rows: DataFrame, file_rows: int) -> None:
-        """Sorted rows, in files of at most so many."""
+        """Sorted rows, in files of at most `file_rows`."""
         sized = rows.withColumn(SIZE, _size(rows))
         writer = sized.write.mode("overwrite").option("maxRecordsPerFile", file_rows)
         writer.parquet(self._at("rows"))
 
     def drop_rows(self) -> None:
-        """Free the space; Spark's own way to remove files is to write nothing over them."""
+        """Free the space; Spark can remove files only by overwriting them with nothing."""
         nothing = self._spark.range(0).select(F.lit("").alias("value"))
         nothing.write.mode("overwrite").text(self._at("rows"))
 
     def slices(self, slice_rows: int) -> Iterator[Slice]:
-        """Runs of rows, none longer or, but for one row, larger than it may be."""
+        """Runs of rows within the maximum length and, except for single rows, size."""
         stored = self._spark.read.parquet(self._at("rows"))
         places = stored.select(
             F.col("_metadata.file_name").alias("file"),
@@ -86,7 +86,7 @@ class Work:
         return stored.where(F.col("session_id").isNull()).count()
 
     def rows_of(self, one: Slice) -> DataFrame:
-        """The rows of a slice, with their place in its file as ROW."""
+        """The rows of a slice, with their index in the file as ROW."""
         if self._schema is None:
             self._schema = self._spark.read.parquet(self._at("rows")).schema
         stored = self._spark.read.schema(self._schema).parquet(f"{self._at('rows')}/{one.file}")

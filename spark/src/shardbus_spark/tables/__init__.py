@@ -1,8 +1,8 @@
 """Tables that capture writes: Parquet files by entity, date and hour, exactly once, also as Delta.
 
-`read_captured` gives whatever a capture has written as a DataFrame; `sink` is what a stream writes
-through, with a form for bare Parquet and one for Delta, and `compaction` makes few files of many.
-Nothing here knows of pipelines, and delta-rs is imported only where a table is Delta's.
+`read_captured` returns what a capture has written as a DataFrame; a stream writes through `sink`,
+with a form for bare Parquet and one for Delta, and `compaction` merges files. Nothing here knows
+pipelines, and delta-rs is imported only for Delta tables.
 """
 
 from shardbus_spark.tables.form import captured_form

@@ -1,8 +1,8 @@
-"""Bare Parquet files, each row of which is seen once by whoever reads the directory.
+"""Bare Parquet files, each row of which a reader of the directory sees once.
 
-A task writes files where nobody looks. One record, replaced as a whole, says which batch was the
-last and where its files belong; only then they are moved there. A batch that the record has is
-never taken again, and moves that a crash cut short are finished before anything else is done.
+A task writes files where no reader looks. One record, replaced as a whole, says which batch was the
+last and where its files belong; only then they are moved there. A batch in the record is never
+accepted again, and moves that a crash interrupted are finished before anything else.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class BareTable:
     def _moves(self, files: Sequence[WrittenFile]) -> tuple[tuple[str, str], ...]:
         for file in files:
             if not Path(file.path).is_file():
-                raise ShardbusError(f"{file.path} is gone: the batch has to be written again")
+                raise ShardbusError(f"{file.path} is gone: the batch must be written again")
         return tuple(move(file) for file in files)
 
     def _take(self, state: State) -> None:
@@ -79,7 +79,7 @@ class BareTable:
         settle(self.root, state)
 
     def _sweep(self, batch: int) -> None:
-        """What attempts of this batch and earlier ones have left that were not chosen."""
+        """Remove what unsuccessful attempts of this and earlier batches have left."""
         for file in (self.root / STAGED).glob(f"*{_STAGED_SUFFIX}"):
             number = file.name.partition("-")[0]
             if number.isdigit() and int(number) <= batch:
@@ -87,13 +87,13 @@ class BareTable:
 
 
 def move(file: WrittenFile) -> tuple[str, str]:
-    """The name of a staged file, and where it belongs in the table."""
+    """The name of a staged file, and its place in the table."""
     staged = Path(file.path)
     return staged.name, f"{file.hour.directory}/batch-{staged.stem}{SUFFIX}"
 
 
 def settle(root: Path, state: State) -> None:
-    """Move the files of the last batch to where they belong, those that are not there yet."""
+    """Move the files of the last batch to their places, unless they are already there."""
     changed: set[Path] = set()
     for name, target in state.moves:
         staged, place = root / STAGED / name, root / target

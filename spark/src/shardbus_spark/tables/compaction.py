@@ -1,8 +1,8 @@
-"""Few large files of many small ones, for hours that are over.
+"""Merges many small files into few large ones, for past hours.
 
-Bare Parquet: the new files are written to a directory where nobody looks, which then changes places
-with that of the hour in one step. A crash at any moment leaves either the old files or the new
-ones, and beside them a directory to be removed. Delta: delta-rs rewrites an hour in a transaction.
+Bare Parquet: the new files are written to a directory where no reader looks, which is then
+exchanged with that of the hour in one step. A crash at any moment leaves either the old files or
+the new ones, and a directory to be removed. Delta: delta-rs rewrites an hour in a transaction.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COMPACTING_LOCK: Final = f"{OWN}/compacting.lock"
 READ_ROWS: Final = 4_096
 ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 VACUUM_HOURS: Final = 7 * 24
-# How much of an hour is lost when a long rewrite is cut short.
+# How much of an hour is lost when a long rewrite is interrupted.
 COMMIT_EVERY: Final = timedelta(seconds=30)
 
 IsTold = Callable[[], bool]
@@ -51,7 +51,7 @@ IsTold = Callable[[], bool]
 @final
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What has become of files."""
+    """The result of a compaction."""
 
     hours: int = 0
     files_before: int = 0
@@ -78,19 +78,21 @@ class Compactable(Protocol):
         """All hours and their files."""
 
     def merge(self, merge: Merge, is_told: IsTold) -> Compacted | None:
-        """None, and nothing is changed, when told to end, or if others change the hour."""
+        """None, and nothing is changed, when told to end, or if another process changes the
+        hour.
+        """
 
     def clean(self) -> None:
-        """Remove what earlier passes and batches that were cut short have left."""
+        """Remove what interrupted passes and batches have left."""
 
 
 def compactable(path: str) -> Compactable | None:
-    """None when nothing was captured yet; CannotCompact, which says why, when it never can be."""
+    """None when nothing was captured yet; CannotCompact, with the reason, when it is impossible."""
     root, form = local_directory(path), captured_form(path)
     if root is None or form == SPARK:
         raise CannotCompact(
-            "only tables that were begun by this version, in a directory of the machine of the "
-            "driver, are compacted"
+            "only tables that were begun by this version, in a directory on the driver's "
+            "machine, are compacted"
         )
     if form == DELTA:
         return DeltaHours(root) if is_delta(root) else None
@@ -122,7 +124,7 @@ class BareHours:
             yield hour, [_described(file) for file in files_in(directory)]
 
     def merge(self, merge: Merge, is_told: IsTold) -> Compacted | None:
-        # One at a time: whoever has the turn knows that all other leftovers are nobody's.
+        # One at a time: the holder of the turn knows that all other leftovers can be removed.
         with turn(self._root / COMPACTING_LOCK):
             self._remove_leftovers()
             try:
@@ -150,7 +152,7 @@ class BareHours:
         for file in set(before) - set(merged):
             os.link(file, new / file.name)
         if _rows(files_in(new)) != _rows(before):
-            raise ShardbusError(f"{directory} was not compacted: rows would be lost or doubled")
+            raise ShardbusError(f"{directory} was not compacted: rows would be lost or duplicated")
         sync([new, new.parent])
         if not self._exchange(directory, before, new):
             return None
@@ -178,7 +180,7 @@ def _described(file: Path) -> HourFile:
 
 
 def _merged(files: Sequence[Path], directory: Path, is_told: IsTold) -> int | None:
-    """How many files hold all rows of these now; None when it was told to end."""
+    """How many files now have all rows; None when it was told to end."""
     made = 0
     writer: FileWriter | None = None
     schema = pa.unify_schemas([parquet.read_schema(file) for file in files])
@@ -241,5 +243,5 @@ class DeltaHours:
         return Compacted(1, before, after, merge.size_bytes)
 
     def clean(self) -> None:
-        # Readers and replays may hold lists of files for as long.
+        # Readers and replays may use their lists of files for this long.
         open_delta(self._root).vacuum(VACUUM_HOURS, dry_run=False, full=True)

@@ -1,8 +1,8 @@
-"""A Delta table, whose log delta-rs writes: readers need neither Spark nor us.
+"""A Delta table, whose log delta-rs writes: readers need neither Spark nor this package.
 
-Tasks write files in their place, unseen until Delta's log names them. A batch is one transaction
-of the log with the query's id and the number of the batch, so that the table itself tells whether
-it has a batch; files that no transaction names are removed by a vacuum.
+Tasks write files in their final places, invisible until Delta's log has them. A batch is one
+transaction of the log with the query's id and the number of the batch, so that the table itself
+tells whether it has a batch; files in no transaction are removed by a vacuum.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from deltalake.transaction import AddAction
 
 ATTEMPTS_MAX: Final = 5
-# Of an entry of the log: the number of the batch that it has added, and what its rows are known by.
+# In an entry of the log: the number of the batch that it added, and the fingerprint of its rows.
 _BATCH: Final = "shardbus.batch"
 _FINGERPRINT: Final = "shardbus.fingerprint"
 _PARTITION_FIELDS: Final = (
@@ -65,7 +65,7 @@ class DeltaForm:
 
         with table_turn(self.root):
             self._own(query)
-            # Others may write the log, too: compaction, and whoever else uses the table.
+            # Others may write the log, too: compaction, and other users of the table.
             for _attempt in range(ATTEMPTS_MAX):
                 table = open_delta(self.root)
                 known = table.transaction_version(query)
@@ -80,7 +80,10 @@ class DeltaForm:
                 except CommitFailedError:
                     continue
                 return True
-        raise Unavailable(f"others change {self.root} all the time: batch {batch} finds no gap")
+        raise Unavailable(
+            f"other writers keep changing {self.root}: batch {batch} cannot be committed. Start "
+            "the capture again later"
+        )
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
         for file in files:
@@ -89,7 +92,7 @@ class DeltaForm:
     def append(
         self, table: DeltaTable, query: str, batch: int, files: Sequence[WrittenFile]
     ) -> None:
-        """One transaction, durable on return; deltalake's CommitFailedError when the log has the
+        """One transaction, durable on return; deltalake's CommitFailedError when the log got the
         batch since the table was opened.
         """
         from deltalake import CommitProperties, Transaction
@@ -108,7 +111,7 @@ class DeltaForm:
         self._sync_log()
 
     def _fingerprints(self, table: DeltaTable) -> dict[int, str]:
-        """What the rows of batches are known by, as far back as the log goes."""
+        """The fingerprints of batches, as far back as the log goes."""
         return {
             int(entry[_BATCH]): str(entry[_FINGERPRINT])
             for entry in table.history()
@@ -132,7 +135,7 @@ class DeltaForm:
             )
 
     def _widened(self, table: DeltaTable) -> DeltaTable:
-        """A table that an earlier version has begun gets the columns that came since."""
+        """Add later columns to a table that an earlier version began."""
         from deltalake import Schema
 
         known = {field.name for field in table.schema().fields}
@@ -167,7 +170,7 @@ class DeltaForm:
 
 
 def need_delta() -> None:
-    """OptionError when delta-rs is not there."""
+    """OptionError when delta-rs is not installed."""
     try:
         import deltalake  # noqa: F401 - whether it can be
     except ImportError as error:
@@ -184,7 +187,7 @@ def is_delta(root: Path) -> bool:
 
 
 def open_delta(root: Path) -> DeltaTable:
-    """The table as it is now; OptionError when delta-rs is not there."""
+    """The table as it is now; OptionError when delta-rs is not installed."""
     need_delta()
     from deltalake import DeltaTable
 

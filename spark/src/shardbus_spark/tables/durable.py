@@ -1,4 +1,4 @@
-"""What has to be on the disk before the next step is taken."""
+"""What must be on the disk before the next step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sync(paths: Iterable[Path]) -> None:
 
 
 def make_directory(directory: Path, root: Path) -> None:
-    """Make a directory below `root`, each of its names durable."""
+    """Create a directory below `root`, each of its names durable."""
     made = [one for one in (directory, *directory.parents) if root in one.parents]
     for one in reversed(made):
         if not one.is_dir():
@@ -36,7 +36,7 @@ def make_directory(directory: Path, root: Path) -> None:
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """All of the content, or the file as it was, whatever happens; one at a time."""
+    """Replace a file atomically; one caller at a time."""
     aside = file.with_name(f"{file.name}.new")
     aside.write_bytes(content)
     sync([aside])
@@ -46,9 +46,9 @@ def replace_file(file: Path, content: bytes) -> None:
 
 @contextmanager
 def turn(file: Path, *, is_shared: bool = False) -> Iterator[None]:
-    """Nobody else has the turn of this file meanwhile, unless both share it.
+    """Hold the turn of this file, alone or shared.
 
-    Unavailable when somebody holds it for a minute. It ends with the process that has it.
+    Unavailable when another process holds it for a minute. It ends with its process.
     """
     how = (fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
     handle = os.open(file, os.O_RDONLY if is_shared else os.O_RDWR | os.O_CREAT, 0o666)
@@ -56,7 +56,10 @@ def turn(file: Path, *, is_shared: bool = False) -> Iterator[None]:
         deadline_s = time.monotonic() + TURN_S_MAX
         while not _has_locked(handle, how):
             if time.monotonic() > deadline_s:
-                raise Unavailable(f"somebody holds {file} for more than {TURN_S_MAX:.0f} s")
+                raise Unavailable(
+                    f"another process holds {file} for more than {TURN_S_MAX:.0f} s: stop it, or "
+                    "try again later"
+                )
             time.sleep(_TURN_PAUSE_S)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Two directories change places in one step, so that nobody ever sees both or neither."""
+"""Exchanges two directories in one step, so that readers never see both or neither."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _NOT_THERE: Final = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM, err
 
 
 class CannotExchange(OSError):
-    """This system, or this file system, has no such step."""
+    """This system, or this file system, cannot exchange directories."""
 
 
 def exchange(one: Path, other: Path) -> None:
-    """The names of two directories of one file system change places, atomically."""
-    # Python has no call for it; Linux has had this one since 3.15, glibc since 2.28.
+    """Exchange the names of two directories of one file system, atomically."""
+    # Python has no function for it; Linux has had this call since 3.15, glibc since 2.28.
     library = ctypes.CDLL(None, use_errno=True)
     if not hasattr(library, "renameat2"):
         raise CannotExchange(errno.ENOSYS, "this system cannot exchange directories")
@@ -33,7 +33,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def can_exchange(directory: Path) -> bool:
-    """Tried with two directories that are made in this one and removed again."""
+    """Tried with two directories that are created in this one and removed again."""
     pair = [directory / f"try-{uuid.uuid4().hex}" for _ in range(2)]
     for one in pair:
         one.mkdir()

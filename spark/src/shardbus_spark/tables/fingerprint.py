@@ -1,8 +1,8 @@
-"""What the rows of a batch are known by, whatever tasks wrote them and in whatever order.
+"""The fingerprint of the rows of a batch, whatever tasks wrote them and in whatever order.
 
-Each row has a digest of its numbers and times and of the lengths of its texts, made by Arrow column
-by column, and a batch has how many they are and their sum. Texts of equal length are not told
-apart: rows of the bus have their numbers and times.
+Each row has a digest of its numbers and times and of the lengths of its texts, computed by Arrow
+column by column; the fingerprint of a batch is the number of rows and the sum of the digests. Texts
+of equal length are not distinguished: rows of the bus have their numbers and times.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SEED: Final = pa.scalar(0x9E3779B97F4A7C15, pa.uint64())
 _FACTOR: Final = pa.scalar(0xBF58476D1CE4E5B9, pa.uint64())
 _HALF: Final = pa.scalar(32, pa.uint64())
 _LOW: Final = pa.scalar(0xFFFFFFFF, pa.uint64())
-# In place of a value that is not there.
+# In place of a missing value.
 _MISSING: Final = pa.scalar(0x94D049BB133111EB, pa.uint64())
 
 if TYPE_CHECKING:
@@ -32,19 +32,19 @@ def digest_of(rows: pa.Table) -> int:
     for column in rows.columns[1:]:
         mixed = _called("add", _called("multiply", digests, _SEED), _numbers(column))
         digests = _folded(mixed)
-    # Arrow's sums are bounded: the halves of so few numbers do not overflow.
+    # Arrow's sums are bounded: the halves of this many numbers do not overflow.
     high = _sum(_called("shift_right", digests, _HALF))
     low = _sum(_called("bit_wise_and", digests, _LOW))
     return ((high << 32) + low) & _MASK
 
 
 def fingerprint_of(rows: int, digests: list[int]) -> str:
-    """Of a batch that has so many rows, in files with these digests."""
+    """The fingerprint of a batch with that many rows, in files with these digests."""
     return f"{rows}:{sum(digests) & _MASK:016x}"
 
 
 def _folded(numbers: Numbers) -> Numbers:
-    """Each changed so that all of its bits matter to all."""
+    """Mixes the bits of each number."""
     for _ in range(2):
         halved = _called("bit_wise_xor", numbers, _called("shift_right", numbers, _HALF))
         numbers = _called("multiply", halved, _FACTOR)

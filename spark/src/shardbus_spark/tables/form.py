@@ -1,4 +1,4 @@
-"""What a table's directory says of itself: whose it is, in what form, and how far it has come."""
+"""The record in a table's directory: its owner, its form, and its last batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SINK_LOG: Final = "_spark_metadata"
 DELTA_LOG: Final = "_delta_log"
 NO_BATCH: Final = -1
 FINGERPRINTS_MAX: Final = 16
-"""Batches of a table whose rows are known again."""
+"""Batches of a table whose fingerprints are kept."""
 
 _STATE: Final = "state.json"
 _LOCK: Final = "lock"
@@ -34,24 +34,24 @@ class Form(Protocol):
     """How the batches of one query become a table."""
 
     def place(self, batch: int, hour: Hour) -> Path:
-        """Where a task is to write a new file, which nobody sees yet."""
+        """Where a task is to write a new file, which no reader sees yet."""
 
     def commit(self, query: str, batch: int, files: Sequence[WrittenFile]) -> bool:
-        """Make the files of a batch part of the table, durably, unless the batch already is one.
+        """Make the files of a batch part of the table, durably, unless the batch already is.
 
-        False when it was; ShardbusError, and nothing is changed, when the table is another's, or
-        has other rows under this number.
+        False when it was; ShardbusError, and nothing is changed, when the table belongs to another
+        query, or has other rows under this number.
         """
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
-        """Remove files that no commit has named."""
+        """Remove files that no commit has."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class State:
     """The one record of a table; `moves` are the files of its last batch, from and to, and
-    `fingerprints` what the rows of the last batches are known by, the oldest first.
+    `fingerprints` those of the last batches, the oldest first.
     """
 
     form: str
@@ -62,7 +62,7 @@ class State:
 
 
 def local_directory(path: str) -> Path | None:
-    """None for a URL of somewhere else."""
+    """None for a URL elsewhere."""
     parts = urlsplit(path)
     if parts.scheme == "file":
         return Path(unquote(parts.path))
@@ -88,14 +88,17 @@ def read_state(root: Path) -> State | None:
     try:
         found = json.loads(file.read_bytes())
         if found["version"] != _VERSION:
-            raise ShardbusError(f"{file} is of version {found['version']}: this one is too old")
+            raise ShardbusError(
+                f"{file} is of version {found['version']}: this version of shardbus-spark is too "
+                "old for it, upgrade it"
+            )
         moves = tuple((str(source), str(target)) for source, target in found["moves"])
         known = tuple((int(batch), str(told)) for batch, told in found.get("fingerprints", ()))
         return State(str(found["form"]), str(found["query"]), int(found["batch"]), moves, known)
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:
-        raise ShardbusError(f"{file} is damaged ({error}): put it back from a copy") from error
+        raise ShardbusError(f"{file} is damaged ({error}): restore it from a copy") from error
 
 
 def write_state(root: Path, state: State) -> None:
@@ -113,46 +116,48 @@ def write_state(root: Path, state: State) -> None:
 
 
 def check_form(root: Path, state: State | None, form: str) -> None:
-    """OptionError when a directory holds something else."""
+    """OptionError when a directory has something else."""
     if state is None:
         for log in (SINK_LOG, DELTA_LOG):
             if (root / log).exists():
-                raise OptionError(f"path {root} has a {log} of somebody else: choose another path")
+                raise OptionError(f"path {root} has a {log} of another writer: choose another path")
     elif state.form != form:
-        raise OptionError(f"path {root} holds a table in the form {state.form}, not {form}")
+        raise OptionError(
+            f"path {root} has a table in the form {state.form}, not {form}: choose another path"
+        )
 
 
 def check_owner(root: Path, state: State | None, form: str, query: str) -> None:
-    """OptionError when a query cannot write this table: what it passes over would be lost."""
+    """OptionError when a query cannot write this table: batches that it skips would be lost."""
     check_form(root, state, form)
     if state is not None and state.query != query:
         raise OptionError(
-            f"path {root} was captured with another checkpoint: going on there would lose or "
-            "double messages. Put the checkpoint back, or choose another path"
+            f"path {root} was captured with another checkpoint: continuing there would lose "
+            "or duplicate messages. Restore the checkpoint, or choose another path"
         )
 
 
 def batch_fingerprint(files: Sequence[WrittenFile]) -> str:
-    """What the rows of a batch are known by, whatever files they are in."""
+    """The fingerprint of the rows of a batch, whatever files they are in."""
     return fingerprint_of(sum(file.rows for file in files), [file.digest for file in files])
 
 
 def check_repeat(root: Path, batch: int, told: str, known: Mapping[int, str]) -> None:
-    """BatchDiffers when a table has a batch of this number and not with these rows; `known` are
-    those that it remembers, none if it was last written to by an earlier version.
+    """BatchDiffers when a table has a batch of this number but not with these rows; `known` are the
+    kept fingerprints, none if an earlier version last wrote the table.
     """
     if known and known.get(batch) != told:
         raise BatchDiffers(
-            f"path {root} has batch {batch} already, and these rows are not known to be the same, "
-            "as when a checkpoint was restored or copied: taking the batch for done would lose "
-            "them. Nothing was written. Put back the checkpoint that wrote the table, or capture "
-            "to another path with a new checkpoint"
+            f"path {root} already has batch {batch}, and these rows are not known to be the "
+            "same, as after a checkpoint was restored or copied: treating the batch as done "
+            "would lose them. Nothing was written. Restore the checkpoint that wrote the "
+            "table, or capture to another path with a new checkpoint"
         )
 
 
 @contextmanager
 def table_turn(root: Path, *, is_shared: bool = False) -> Iterator[None]:
-    """Who commits or exchanges files is alone; who only looks shares."""
+    """A process that commits or exchanges files is alone; readers share."""
     lock = root / OWN / _LOCK
     if not is_shared:
         make_directory(lock.parent, root)

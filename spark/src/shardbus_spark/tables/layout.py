@@ -1,4 +1,4 @@
-"""Where the files of a captured table are: below entity, date and hour of enqueueing, in UTC."""
+"""The files of a captured table: below entity, date and hour of enqueueing, in UTC."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote
 
 PARTITIONS: Final = ("entity", "date", "hour")
 CHECKPOINT: Final = "_checkpoint"
-# Readers of directories pass over names with an underscore in front.
+# Readers of directories skip names that begin with an underscore.
 OWN: Final = "_shardbus"
 SUFFIX: Final = ".parquet"
 HOUR_MS: Final = 3_600_000
@@ -58,7 +58,7 @@ def hours_in(root: Path) -> Iterator[tuple[Hour, Path]]:
         try:
             yield hour_from(unquote(values[0]), values[1], values[2]), directory
         except ValueError:
-            # Somebody else's directory; what is in it is none of ours.
+            # A directory of another program; its contents are ignored.
             continue
 
 

@@ -1,4 +1,4 @@
-"""Which hours of a table are worth compacting, and which of their files: nothing is done here."""
+"""Which hours of a table are worth compacting, and which of their files; only plans."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUIET_MS: Final = 10 * 60 * 1000
 @final
 @dataclass(frozen=True, slots=True, order=True)
 class HourFile:
-    """`name` is whatever the table knows the file by."""
+    """`name` identifies the file in the table."""
 
     name: str
     size_bytes: int
@@ -30,7 +30,7 @@ class HourFile:
 @final
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Files of an hour that are to be fewer."""
+    """Files of an hour that are to be merged."""
 
     hour: Hour
     files: tuple[HourFile, ...]
@@ -49,7 +49,7 @@ def is_closed(hour: Hour, files: Iterable[HourFile], now_ms: int) -> bool:
 def plan(hours: Iterable[tuple[Hour, Sequence[HourFile]]], now_ms: int) -> list[Merge]:
     """What one pass does, bounded in hours and bytes; the hours with most small files come first.
 
-    Passes come to an end: what they make of an hour is large, but for one file.
+    Passes come to an end: the files they write are large, except for one per hour.
     """
     merges = [
         Merge(hour, small)

@@ -1,4 +1,4 @@
-"""What a capture has written, as a DataFrame."""
+"""Captured data as a DataFrame."""
 
 from __future__ import annotations
 
@@ -37,17 +37,19 @@ def captured_schema() -> StructType:
 def read_captured(spark: SparkSession, path: str) -> DataFrame:
     """Each captured row once, as the table is now; OptionError when nothing was captured there.
 
-    The list of files is made at this moment: rows that come later are not in it. Compaction of
-    bare Parquet may remove a file before it is read, which fails the job: run it again. Delta
-    keeps files that were replaced for a week.
+    The list of files is made at this moment: later rows are not in it. Compaction of bare Parquet
+    may remove a file before it is read, which fails the job: run it again. Delta keeps replaced
+    files for a week.
     """
     root, form = local_directory(path), captured_form(path)
     reader = spark.read.schema(captured_schema())
     if root is None or form == SPARK:
-        # By the list that Spark's own sink has made.
+        # By the list of Spark's own sink.
         return reader.parquet(path)
     if form is None:
-        raise OptionError(f"path {root}: nothing was captured there, as far as this machine sees")
+        raise OptionError(
+            f"path {root}: nothing was captured there, as far as this machine can see"
+        )
     files = captured_files(root, form)
     if not files:
         return spark.createDataFrame([], captured_schema())
@@ -55,7 +57,7 @@ def read_captured(spark: SparkSession, path: str) -> DataFrame:
 
 
 def captured_files(root: Path, form: str) -> list[str]:
-    """The files of a table of ours that hold its rows at this moment, by whole batches."""
+    """The files that have the rows of a table at this moment, in whole batches."""
     if form == DELTA:
         need_delta()
         return open_delta(root).file_uris() if is_delta(root) else []

@@ -25,7 +25,7 @@ from shardbus_spark.tables.writing import WrittenFile, arrow_schema, write_hours
 NAME: Final = "shardbus_table"
 OPTIONS: Final[dict[str, str]] = {
     "path": "directory of the table, the same on every node",
-    "entity": "what the directories are to say of where the rows are from",
+    "entity": "name of the source entity in the table's directories",
     "form": "parquet or delta",
 }
 
@@ -39,7 +39,7 @@ class Written(WriterCommitMessage):
 
 
 class TableSink(DataSource):
-    """Captured tables, to be written to by streams; `tables.read_captured` reads them."""
+    """Captured tables, written by streams; `tables.read_captured` reads them."""
 
     @classmethod
     def name(cls) -> str:
@@ -50,9 +50,9 @@ class TableSink(DataSource):
         path, form = values.text("path"), values.choice("form", (PARQUET, DELTA), PARQUET)
         root = local_directory(path)
         if not path or root is None or not root.is_absolute():
-            raise OptionError(f"path is {path!r}; it must be a directory, from the root on")
+            raise OptionError(f"path is {path!r}; it must be an absolute directory")
         if overwrite:
-            raise OptionError("outputMode('complete') has no meaning here: use 'append'")
+            raise OptionError("outputMode('complete') is not supported: use 'append'")
         check_form(root, read_state(root), form)
         rows = arrow_schema(schema)
         table = BareTable(root) if form == PARQUET else DeltaForm(root, rows)
@@ -74,7 +74,9 @@ class TableWriter(DataSourceStreamArrowWriter):
         query = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
         if not query or not batch:
-            raise ShardbusError("Spark does not say which batch this is of: it must be a stream's")
+            raise ShardbusError(
+                "Spark does not report the batch: the write must be that of a stream"
+            )
         number = int(batch)
         files = write_hours(
             iterator, self._schema, self._entity, lambda hour: self._table.place(number, hour)

@@ -1,4 +1,4 @@
-"""Rows to Parquet files, one for each hour that they are of."""
+"""Writes rows to Parquet files, one for each hour."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ Placed = Callable[[Hour], Path]
 @final
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """A file that is durable; `statistics` are JSON as Delta has them, and `digest` is what its
-    rows are known by.
+    """A file that is durable; `statistics` is JSON in Delta's form, and `digest` the fingerprint of
+    its rows.
     """
 
     path: str
@@ -55,22 +55,22 @@ class WrittenFile:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """What files hold for rows of this schema; OptionError for one that cannot be captured."""
+    """The file schema for rows of this schema; OptionError for one that cannot be captured."""
     for column in schema.fields:
         if column.dataType.simpleString() not in _TYPES:
             raise OptionError(
-                f"column {column.name} is {column.dataType.simpleString()}; a captured table has "
-                f"{', '.join(_TYPES)}"
+                f"column {column.name} is {column.dataType.simpleString()}; the types of a "
+                f"captured table are {', '.join(_TYPES)}"
             )
     if TIME not in schema.names or schema[TIME].dataType.simpleString() != "timestamp":
-        raise OptionError(f"there is no column {TIME} with the time that tells the hour of a row")
+        raise OptionError(f"there is no column {TIME}, which has the hour of a row")
     return pa.schema(
         [pa.field(column.name, _TYPES[column.dataType.simpleString()]) for column in schema.fields]
     )
 
 
 def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows of an earlier version have null in the columns that came later."""
+    """Rows of an earlier version have null in later columns."""
     for field in schema:
         if field.name not in rows.schema.names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
@@ -80,7 +80,7 @@ def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def write_hours(
     batches: Iterable[pa.RecordBatch], schema: pa.Schema, entity: str, placed: Placed
 ) -> list[WrittenFile]:
-    """Write rows to new files, where `placed` says for each; all are durable on return."""
+    """Write rows to new files, in the places of `placed`; all are durable on return."""
     written: list[WrittenFile] = []
     opened: dict[Hour, FileWriter] = {}
     for batch in batches:
@@ -91,7 +91,7 @@ def write_hours(
                 if len(opened) == HOURS_OPEN_MAX:
                     written.append(_closed(opened, next(iter(opened))))
                 writer = FileWriter(placed(hour), schema, ROW_GROUP_BYTES)
-            # Behind the others: the hour that was not written to for longest is closed first.
+            # At the end: the hour that was not written to for longest is closed first.
             opened[hour] = writer
             writer.put(rows)
             writer.digest += digest_of(rows)
@@ -112,7 +112,7 @@ def _by_hour(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         return
     times = rows[TIME]
     if times.null_count:
-        raise ShardbusError(f"there are rows without {TIME}, and so without an hour to be in")
+        raise ShardbusError(f"there are rows without {TIME}, and so without an hour")
     hours = compute.divide(times.cast(pa.int64()), _HOUR_US)
     numbers = [number for number in compute.unique(hours).to_pylist() if number is not None]
     if len(numbers) == 1:
@@ -133,7 +133,7 @@ class FileWriter:
         self._writer = parquet.ParquetWriter(file, schema, compression=COMPRESSION)
         self._held: list[pa.Table] = []
         self._held_bytes = 0
-        # What all rows are known by, for who wants to know.
+        # The digest of all rows.
         self.digest = 0
 
     def put(self, rows: pa.Table) -> None:
@@ -143,7 +143,7 @@ class FileWriter:
             self._flush()
 
     def close(self) -> parquet.FileMetaData:
-        """What the file tells of itself; it is durable."""
+        """The metadata of the file, which is durable."""
         self._flush()
         self._writer.close()
         sync([self.file])
@@ -158,8 +158,8 @@ class FileWriter:
 
 
 def statistics(metadata: parquet.FileMetaData) -> dict[str, object]:
-    """Delta's: how many rows, and of numbers and times the least, the greatest, and how many are
-    missing.
+    """Delta's statistics: the number of rows, and for numbers and times the minimum, the maximum,
+    and the number of nulls.
     """
     bounds: dict[str, _Bounds] = {}
     missing: dict[str, int] = {}
@@ -197,7 +197,7 @@ class _Bounds:
         return _time(self._values[0] // 1000) if self._is_time else self._values[0]
 
     def greatest(self) -> object:
-        # Delta has milliseconds: rounded up, so that nothing is above.
+        # Delta has milliseconds: rounded up, so that no value is above.
         return _time(-(-self._values[1] // 1000)) if self._is_time else self._values[1]
 
 

@@ -1,5 +1,5 @@
-"""Backups of a namespace, and data directories that are made of them.
+"""Backups of a namespace, and data directories that are restored from them.
 
-`manifest` says what a backup consists of, `kept` makes backups of a server that runs, `offline`
-of one that does not, and `restoring` makes a data directory of a backup.
+`manifest` describes a backup, `kept` makes backups of a running server, `offline` of a stopped one,
+and `restoring` makes a data directory from a backup.
 """

@@ -1,4 +1,4 @@
-"""Definitions of pipelines in a backup: small files, read while the stores stand still."""
+"""Definitions of pipelines in a backup: small files, read while the stores are held."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ FILES_MAX: Final = 1_000
 
 
 def read_definitions(data_dir: Path) -> dict[str, bytes]:
-    """The files by the names that they have in a backup; OSError when one cannot be read."""
+    """The files by their names in a backup; OSError when one cannot be read."""
     found = sorted((data_dir / PIPELINES).glob("*.json"))[:FILES_MAX]
     whole = ((f"{PIPELINES}/{file.name}", _content(file)) for file in found)
-    # One that is too long is none: the server passes it over, too.
+    # A file that is too long is not a definition: the server ignores it, too.
     return {name: content for name, content in whole if len(content) <= FILE_BYTES_MAX}
 
 
 def write_definitions(directory: Path, definitions: dict[str, bytes]) -> list[ManifestFile]:
-    """Put them into a backup, on disk."""
+    """Write them into a backup, durably."""
     if not definitions:
         return []
     (directory / PIPELINES).mkdir(mode=0o700)
@@ -38,9 +38,10 @@ def write_definitions(directory: Path, definitions: dict[str, bytes]) -> list[Ma
 
 
 def at_rest(content: bytes) -> bytes:
-    """The same definition of a pipeline that is not to run until somebody starts it.
+    """The definition of a pipeline in the stopped state.
 
-    What it wrote is not in the backup: it may have gone further since, or not be there at all.
+    The tables that it wrote are not in the backup: they may have changed since, or not exist at
+    all.
     """
     document: object = json.loads(content)
     if isinstance(document, dict) and document.get("intent") == Intent.RUN:

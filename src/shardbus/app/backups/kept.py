@@ -1,4 +1,4 @@
-"""Makes backups of a server that runs, one at a time, and tells how far they are."""
+"""Makes backups of a running server, one at a time, and reports their progress."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECORDS_MAX: Final = 16
 
 @final
 class _Record:
-    """One backup, for those who ask."""
+    """One backup and its progress."""
 
     def __init__(self, name: str, path: Path, began_at_ms: int) -> None:
         self.name = name
@@ -64,8 +64,8 @@ class _Record:
 
 @final
 class KeptBackups:
-    """The `api_backups.Backups` of a server. Backups are below `directory`; `data_dir` is where
-    pipelines are defined.
+    """The `api_backups.Backups` of a server. Backups are below `directory`; the pipelines of
+    `data_dir` are included.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class KeptBackups:
         if self._task is not None and not self._task.done():
             raise Refused(
                 ALREADY_EXISTS,
-                f"The backup {next(reversed(self._records))} is being made: wait until it is done.",
+                f"The backup {next(reversed(self._records))} is running: wait until it is done.",
             )
         path = self._directory / name
         self._make_directory(path)
@@ -113,7 +113,7 @@ class KeptBackups:
         return record.to_document()
 
     async def run(self) -> None:
-        """Until cancelled; then nothing is being made any more."""
+        """Run until cancelled; then no backup is running any more."""
         try:
             await asyncio.Event().wait()
         finally:
@@ -126,16 +126,16 @@ class KeptBackups:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise Unavailable(
-                f"{self._directory} is no directory, and cannot be made: {error.strerror}."
+                f"{self._directory} is not a directory, and cannot be created: {error.strerror}."
             ) from error
         try:
             path.mkdir(mode=0o700)
         except FileExistsError as error:
             raise Refused(
-                ALREADY_EXISTS, f"{path} is there already: give the backup another name."
+                ALREADY_EXISTS, f"{path} already exists: give the backup another name."
             ) from error
         except OSError as error:
-            raise Unavailable(f"{path} cannot be made: {error.strerror}.") from error
+            raise Unavailable(f"{path} cannot be created: {error.strerror}.") from error
 
     async def _keep(self, record: _Record) -> None:
         order = BackupOrder(secrets.token_hex(16), record.name)
@@ -147,18 +147,18 @@ class KeptBackups:
         except OSError as error:
             record.error = f"{error.filename or record.path}: {error.strerror or error}"
         except Exception:
-            log.exception("the backup %s went wrong", record.name)
-            record.error = "The bus has made a mistake; its log says more."
+            log.exception("the backup %s failed with an internal error", record.name)
+            record.error = "An internal error occurred; the server's log has the details."
         else:
             record.state = DONE
-            log.info("the backup %s is done; stores stood still for %d ms", *_said(record))
+            log.info("the backup %s is done; stores were held for %d ms", *_said(record))
             return
         finally:
             if record.state != DONE:
                 record.state = FAILED
-                record.error = record.error or "The server ended before it was done."
+                record.error = record.error or "The server was stopped before the backup was done."
                 await backup.drop()
-                # Made by us, and nobody has been told that there is anything in it.
+                # Created by this process, and nobody was told that anything is in it.
                 shutil.rmtree(record.path, ignore_errors=True)
         log.error("the backup %s failed: %s", record.name, record.error)
 
@@ -172,7 +172,7 @@ class KeptBackups:
         await backup.prepare()
         record.cut = await backup.cut(meanwhile)
         record.copies = await backup.copy(record.watch)
-        # Nobody may remove his part any more before the manifest says that it is there.
+        # From here on no part may be removed before the manifest lists it.
         await backup.keep()
         files = [_manifest_file(copy) for copy in record.copies]
         files += write_definitions(record.path, definitions)

@@ -1,4 +1,4 @@
-"""What a backup consists of: written last, so that a backup with a manifest is whole."""
+"""The description of a backup: written last, so that a backup with a manifest is complete."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class ManifestFile:
     messages: int = 0
 
     def part(self) -> str:
-        """The store of which it is a copy, or the catalogue; empty for any other file."""
+        """The name of the store or catalogue that the file is a copy of; empty for any other
+        file.
+        """
         found = _STORE.fullmatch(self.name)
         return CATALOGUE_NAME if self.name == CATALOGUE else found[1] if found else ""
 
@@ -57,7 +59,7 @@ class ManifestFile:
 @final
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All files are of the moment `cut_at_ms`; `hold_ms` is how long writes waited for it."""
+    """All files show the moment `cut_at_ms`; `hold_ms` is how long writes waited for it."""
 
     name: str
     version: str
@@ -88,12 +90,12 @@ class Manifest:
 def new_manifest(
     name: str, *, began_at_ms: int, cut_at_ms: int, hold_ms: int, files: Sequence[ManifestFile]
 ) -> Manifest:
-    """That of a backup which this version has made."""
+    """The manifest of a backup made by this version."""
     return Manifest(name, __version__, began_at_ms, cut_at_ms, hold_ms, files)
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Make the backup a whole one; OSError when that fails, and then it is none."""
+    """Complete the backup; OSError when that fails, and then it is not a valid backup."""
     write_new(directory / f"{FILE}.new", manifest.to_text().encode())
     (directory / f"{FILE}.new").rename(directory / FILE)
     sync_directory(directory)
@@ -101,7 +103,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """A file that was not there before, on disk, for its owner alone."""
+    """Create a new file, durably, readable by its owner alone."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         file.write(content)
@@ -110,16 +112,16 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a backup; CommandError when there is none, or it is not as it was written."""
+    """The manifest of a backup; CommandError when there is none, or it is damaged."""
     if not directory.is_dir():
-        raise Usage(f"{directory} is not a directory; name the directory of a backup")
+        raise Usage(f"{directory} is not a directory; give the directory of a backup")
     path = directory / FILE
     try:
         with path.open("rb") as file:
             text = file.read(MANIFEST_BYTES_MAX + 1)
     except FileNotFoundError as error:
         raise CommandError(
-            f"{directory} has no {FILE}: it is no backup, or one that was never finished; "
+            f"{directory} has no {FILE}: it is not a backup, or one that was never finished; "
             "nothing was restored"
         ) from error
     except OSError as error:
@@ -136,7 +138,7 @@ def _manifest(document: object) -> Manifest:
     fields = Fields(document, "manifest")
     if fields.integer("format") != FORMAT:
         raise ValueError(
-            f"it has the format {fields.integer('format')}, and this version knows {FORMAT}"
+            f"its format is {fields.integer('format')}, but this version reads {FORMAT}"
         )
     assert isinstance(document, dict)
     if fields.text("sha256") != _digest({k: v for k, v in document.items() if k != "sha256"}):
@@ -155,9 +157,9 @@ def _manifest(document: object) -> Manifest:
 
 def _file(fields: Fields) -> ManifestFile:
     name, digest = fields.text("name"), fields.text("sha256")
-    # Wherever the backup comes from, it must not write anywhere but in the data directory.
+    # Wherever a backup comes from, it must write only into the data directory.
     if name != CATALOGUE and not _STORE.fullmatch(name) and not _PIPELINE.fullmatch(name):
-        raise ValueError(f"{name!r} is no file of a backup")
+        raise ValueError(f"{name!r} is not a file of a backup")
     if not _DIGEST.fullmatch(digest):
         raise ValueError(f"{name} has no SHA-256")
     return ManifestFile(
@@ -172,13 +174,13 @@ def _file(fields: Fields) -> ManifestFile:
 def _check_names(names: list[str]) -> None:
     """The catalogue and the stores of all brokers from the first on, each once."""
     if len(set(names)) < len(names):
-        raise ValueError("it names a file twice")
+        raise ValueError("it lists a file twice")
     stores = {name for name in names if _STORE.fullmatch(name)}
     indices = range(max(1, len(stores)))
     needed = {CATALOGUE, *(copy_name(broker_name(index)) for index in indices)}
     missing = sorted(needed - set(names))
     if missing:
-        raise ValueError(f"it does not name {', '.join(missing)}")
+        raise ValueError(f"it does not list {', '.join(missing)}")
 
 
 def _digest(document: dict[str, object]) -> str:

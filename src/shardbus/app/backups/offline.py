@@ -1,4 +1,4 @@
-"""A backup of a data directory that nobody serves."""
+"""A backup of a data directory that is not served."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from shardbus.stores.base.store import StoreError
 
 
 def run_offline(console: Console, data_dir: Path, target: Path) -> int:
-    """The exit code; raises CommandError, and leaves no target, when it cannot be made."""
+    """The exit code; raises CommandError, and leaves no target, when it fails."""
     stores = stores_of(data_dir)
     if not data_dir.is_dir() or not stores.has_catalogue():
         raise Usage(
-            f"there is no catalogue ({stores.describe()}): name the data directory of a server"
+            f"there is no catalogue ({stores.describe()}): give the data directory of a server"
         )
     with unserved(data_dir), stores.held():
         manifest = _backed_up(data_dir, stores, target)
     if isinstance(manifest, Exception):
-        raise CommandError(f"{manifest}; there is no backup") from manifest
+        raise CommandError(f"{manifest}; no backup was made") from manifest
     document: dict[str, Json] = {
         "name": manifest.name,
         "path": str(target),
@@ -47,13 +47,15 @@ def run_offline(console: Console, data_dir: Path, target: Path) -> int:
 
 
 def _backed_up(data_dir: Path, stores: Stores, target: Path) -> Manifest | Exception:
-    """What was made, or why nothing was: not raised, which would look like a lock that is taken."""
+    """The manifest, or the failure, which is returned because a raised one would look like a lock
+    that is taken.
+    """
     try:
         target.mkdir(mode=0o700)
     except FileExistsError as error:
-        raise Usage(f"{target} is there already; name a new directory") from error
+        raise Usage(f"{target} already exists; give a new directory") from error
     except OSError as error:
-        raise Usage(f"{target} cannot be made: {error.strerror}") from error
+        raise Usage(f"{target} cannot be created: {error.strerror}") from error
     try:
         return _written(data_dir, stores, target)
     except (StoreError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Makes a data directory of a backup: checked, copied, examined, and only then put in place."""
+"""Makes a data directory from a backup: checked, copied, examined, and only then put in place."""
 
 from __future__ import annotations
 
@@ -57,23 +57,22 @@ def run_restore(console: Console, backup: Path, data_dir: Path) -> int:
 
 def _check_target(target: Path) -> None:
     if target.exists() and not target.is_dir():
-        raise Usage(f"{target} is there and is no directory; name a new one")
+        raise Usage(f"{target} exists and is not a directory; give a new one")
     if target.is_dir() and any(target.iterdir()):
         raise Usage(
-            f"{target} is not empty, and nothing is ever restored over what is there; "
-            "name a new directory"
+            f"{target} is not empty, and a restore never overwrites anything; give a new directory"
         )
     if target.is_dir() and os.path.ismount(target):
         raise Usage(
-            f"{target} is a mount point, which cannot be put in place as a whole; "
-            f"restore into a new directory below it, as {target / 'data'}"
+            f"{target} is a mount point, which cannot be replaced as a whole; restore into a "
+            f"new directory below it, such as {target / 'data'}"
         )
     if not target.parent.is_dir():
-        raise Usage(f"{target.parent} is not a directory; make it first")
+        raise Usage(f"{target.parent} is not a directory; create it first")
 
 
 def _check_there(backup: Path, manifest: Manifest) -> None:
-    """All files, and all of them whole; what can be told without reading them."""
+    """Check that all files exist in their full size, without reading them."""
     wrong: list[str] = []
     for file in manifest.files:
         path = backup / file.name
@@ -95,7 +94,7 @@ def _refuse(backup: Path, wrong: list[str]) -> None:
 
 @contextmanager
 def _beside(target: Path) -> Iterator[Path]:
-    """A new directory on the same disk, gone in the end unless it has become the target."""
+    """A new directory on the same disk, removed at the end unless it has become the target."""
     aside = target.with_name(f".{target.name}.restoring-{secrets.token_hex(4)}")
     try:
         aside.mkdir(mode=0o700)
@@ -121,7 +120,7 @@ def _copy_all(backup: Path, manifest: Manifest, aside: Path) -> None:
             else:
                 is_whole = _copy_file(backup, file, aside, progress)
             if not is_whole:
-                wrong.append(f"{file.name} is not as it was written (its SHA-256 is another)")
+                wrong.append(f"{file.name} is damaged (its SHA-256 differs)")
     finally:
         progress.end()
     _refuse(backup, wrong)
@@ -129,7 +128,7 @@ def _copy_all(backup: Path, manifest: Manifest, aside: Path) -> None:
 
 
 def _copy_file(backup: Path, file: ManifestFile, aside: Path, progress: Progress) -> bool:
-    """Whether what was copied is what the manifest says."""
+    """Copy a file; returns whether the copy matches the manifest."""
     digest = hashlib.sha256()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with (
@@ -156,7 +155,7 @@ def _copy_definition(backup: Path, file: ManifestFile, aside: Path) -> bool:
 
 
 def _take_in(manifest: Manifest, aside: Path) -> None:
-    """Make stores of the copies."""
+    """Turn the copies into stores."""
     stores = stores_of(aside)
     try:
         for file in manifest.files:
@@ -167,7 +166,7 @@ def _take_in(manifest: Manifest, aside: Path) -> None:
 
 
 def _put_in_place(aside: Path, target: Path) -> None:
-    """One step: before it there is nothing, and after it there is everything."""
-    # Over an empty directory, too; one that somebody filled meanwhile is refused by the system.
+    """One step: before it nothing is restored, and after it everything is."""
+    # Also over an empty directory; the system refuses one that was filled in the meantime.
     aside.rename(target)
     sync_directory(target.parent)

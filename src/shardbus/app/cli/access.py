@@ -1,4 +1,4 @@
-"""The options that every client command shares: where the bus is and how to sign for it."""
+"""The options that every client command shares: the address of the bus and the key for signing."""
 
 import time
 from collections.abc import Mapping
@@ -39,10 +39,10 @@ class ClientAccess:
 
 
 def access_from(options: Options) -> ClientAccess:
-    """Options over connection string over the development namespace.
+    """Options take precedence over the connection string, and that over the development namespace.
 
-    A connection string names the AMQP address, whose port serves HTTP too: in clear for the
-    emulator form (5300 when it names no port), else over HTTPS. `--endpoint` overrules that.
+    A connection string has the AMQP address, whose port serves HTTP too: in clear for the emulator
+    form (5300 when it has no port), else over HTTPS. `--endpoint` takes precedence.
     """
     endpoint, text = text_option(options, "endpoint"), text_option(options, "connection_string")
     key_name, key = text_option(options, "key_name"), text_option(options, "key")
@@ -79,9 +79,9 @@ def access_options() -> list[click.Parameter]:
 
 
 _ROWS: Final = (
-    ("--endpoint", "URL", f"Management API of the bus.  [default: {DEFAULT_ENDPOINT}]"),
-    ("--key-name", "NAME", f"Access rule that signs.  [default: {DEVELOPMENT_KEY_NAME}]"),
+    ("--endpoint", "URL", f"Address of the management API.  [default: {DEFAULT_ENDPOINT}]"),
+    ("--key-name", "NAME", f"Access rule whose key signs.  [default: {DEVELOPMENT_KEY_NAME}]"),
     ("--key", "KEY", "Key of that rule.  [default: the development key]"),
-    ("--connection-string", "TEXT", "Address, rule and key in one."),
-    ("--ca", "FILE", "Certificates that HTTPS trusts.  [default: the system's]"),
+    ("--connection-string", "TEXT", "Connection string: address, rule and key in one."),
+    ("--ca", "FILE", "File of certificates that HTTPS trusts.  [default: the system's]"),
 )

@@ -1,4 +1,4 @@
-"""The command line's way to the JSON API: sign, ask, and turn answers into three failures."""
+"""The command line's client of the JSON API: signs requests, and turns answers into failures."""
 
 import json
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Document = dict[str, Json]
 class ApiClient:
     """Paths are relative to the API and plain text: `entities/a b/fragments`.
 
-    Every method raises what commands fail with; the reasons are the API's own words.
+    Every method raises the failures of commands, with the API's own reasons.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class ApiClient:
         *,
         clock: Callable[[], float],
     ) -> None:
-        """`clock` gives the seconds since 1970 when a token starts to count."""
+        """`clock` returns the seconds since 1970, for tokens."""
         self._transport = transport
         self._resource = endpoint.rstrip("/")
         self._credential = credential
@@ -83,7 +83,7 @@ def _read(body: bytes) -> Document:
     try:
         document: object = json.loads(body)
     except ValueError as error:
-        raise CommandError(f"the bus gave an answer that is no JSON: {error}") from error
+        raise CommandError(f"the answer of the bus is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise CommandError("the bus gave an answer that is no JSON object")
+        raise CommandError("the answer of the bus is not a JSON object")
     return document

@@ -18,7 +18,7 @@ from shardbus.app.setup.model import Blueprint, combined
 from shardbus.app.setup.step import SAME, SetupPlan, Step
 
 SOMETHING_TO_DO: Final = 5
-"""How `--dry-run` ends when the bus has not what the file says."""
+"""The exit code of `--dry-run` when the bus differs from the file."""
 
 _SETTING_KEYS: Final = frozenset(key for row in TABLE for key in (row.file_key, row.name))
 
@@ -28,17 +28,19 @@ Names = tuple[str, ...]
 def _parameters() -> list[click.Parameter]:
     return [
         click.Argument(["files"], nargs=-1, required=True, metavar="FILE..."),
-        click.Option(["--dry-run", "is_dry"], is_flag=True, help="Show the changes, make none."),
+        click.Option(
+            ["--dry-run", "is_dry"], is_flag=True, help="Show the changes without making them."
+        ),
         click.Option(
             ["--delete-missing", "deletes"],
             is_flag=True,
-            help="Delete what the bus has and the files do not name, messages and all.",
+            help="Delete entities, with their messages, that are on the bus but not in the files.",
         ),
         click.Option(
             ["--parameters", "parameter_files"],
             multiple=True,
             metavar="FILE",
-            help="Values for the parameters of an ARM template.",
+            help="File with values for the parameters of an ARM template.",
         ),
         click.Option(
             ["--parameter", "parameter_texts"],
@@ -56,12 +58,12 @@ def apply(
     parameter_texts: Names,
     **options: str | int | bool | None,
 ) -> None:
-    """Bring a namespace to what FILE says: our TOML, an emulator's Config.json, an ARM template.
+    """Bring a namespace to the state in FILE: our TOML, an emulator's Config.json, an ARM template.
 
     + is created, ~ changed, - deleted, = there already, ! cannot be changed. Nothing is deleted
-    without --delete-missing, but the rule that lets everything in where the file gives other rules.
-    A --dry-run ends with 0 when there is nothing to do, with 5 when there is, and with 1 when
-    something cannot be done.
+    without --delete-missing, except the default rule of a subscription for which the file gives
+    other rules. A --dry-run exits with 0 when there is nothing to do, with 5 when there is, and
+    with 1 when something cannot be done.
     """
     is_json = bool(options.get("is_json"))
     console = Console(is_json)
@@ -84,12 +86,12 @@ def apply(
 
 
 def _check_speaking(said: dict[str, Blueprint]) -> None:
-    """A file that was cut short, or has settings alone, must not mean a namespace of nothing."""
+    """A file that was truncated, or has only settings, must not mean an empty namespace."""
     for name, blueprint in said.items():
         if blueprint.is_empty():
             raise Usage(
-                f"{name} names no entity: with --delete-missing everything that it should name "
-                "would be deleted; leave the file or the option out"
+                f"{name} has no entity: with --delete-missing all entities would be deleted; "
+                "leave out the file or the option"
             )
 
 

@@ -1,4 +1,6 @@
-"""The command line's way to the management API: sign, ask, and turn answers into three failures."""
+"""The command line's client of the management API: signs requests, and turns answers into
+failures.
+"""
 
 import http.client
 import select
@@ -43,7 +45,7 @@ class Answer:
 
 
 class Transport(Protocol):
-    """Carries one request to the bus; raises `ServerUnavailable` when nobody answers."""
+    """Carries one request to the bus; raises `ServerUnavailable` without an answer."""
 
     def ask(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
@@ -53,7 +55,7 @@ class Transport(Protocol):
 class HttpTransport:
     """Carries requests over one connection, which is kept as long as the bus keeps it.
 
-    `ca_file` holds the certificates that HTTPS trusts in place of the system's.
+    `ca_file` has the certificates that HTTPS trusts in place of the system's.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class HttpTransport:
         self._timeout_s = timeout_s
 
     def close(self) -> None:
-        """Let go of the connection; the next request makes another."""
+        """Close the connection; the next request makes a new one."""
         if self._connection is not None:
             self._let_go()
             self._connection = None
@@ -96,13 +98,13 @@ class HttpTransport:
         return Answer(response.status, text)
 
     def _connected(self) -> http.client.HTTPConnection:
-        # Found out before something is sent: a request that was sent is never sent again, since
-        # the bus may have done what it said.
+        # Checked before a request is sent: a request that was sent is never repeated, since the bus
+        # may have done it.
         if self._connection is not None and _has_ended(self._connection):
             self.close()
         if self._connection is None:
             self._connection = self._new_connection()
-            # Whoever makes a transport asks until it ends; nobody is left to say that it has.
+            # The owner of a transport need not close it.
             self._let_go = weakref.finalize(self, self._connection.close)
         return self._connection
 
@@ -120,19 +122,19 @@ class HttpTransport:
     def _no_trust(self, error: ssl.SSLError) -> str:
         hint = ""
         if isinstance(error, ssl.SSLCertVerificationError):
-            hint = ": name the authority that signed its certificate with --ca FILE"
-        return f"TLS with {self._endpoint} did not work ({error}){hint}"
+            hint = ": give the authority that signed its certificate with --ca FILE"
+        return f"TLS with {self._endpoint} failed ({error}){hint}"
 
     def _silent(self, error: Exception, *, is_asked: bool) -> str:
         reason = str(error) or type(error).__name__
         if is_asked:
             return (
-                f"{self._endpoint} was asked and gave no answer ({reason}): it may have done what "
-                "it was asked for, so look before you ask again"
+                f"{self._endpoint} did not answer the request ({reason}): it may have done "
+                "it, so check before you repeat it"
             )
         return (
-            f"no Shardbus answers at {self._endpoint} ({reason}): "
-            "start one with `shardbus serve`, or name another with --endpoint"
+            f"no Shardbus answers at {self._endpoint} ({reason}): start one with `shardbus "
+            "serve`, or give another address with --endpoint"
         )
 
 
@@ -152,16 +154,16 @@ def _nothing() -> None:
 
 
 def _has_ended(connection: http.client.HTTPConnection) -> bool:
-    """Between two answers the bus has nothing to say but goodbye."""
+    """Between two answers readable means closed: the bus sends nothing else then."""
     if connection.sock is None:
         return True
     return bool(select.select([connection.sock], [], [], 0)[0])
 
 
 class Management:
-    """The entities of one namespace; `clock` gives the seconds since 1970 for tokens.
+    """The entities of one namespace; `clock` returns the seconds since 1970 for tokens.
 
-    A subscription's path is `<topic>/Subscriptions/<name>`, a rule's goes on with `/Rules/<name>`.
+    A subscription's path is `<topic>/Subscriptions/<name>`; that of a rule adds `/Rules/<name>`.
     """
 
     def __init__(
@@ -180,13 +182,13 @@ class Management:
     def create(
         self, kind: EntityKind, path: str, elements: dict[str, str], rule: AtomRule | None = None
     ) -> AtomDescription:
-        """`rule` is what a subscription is created with, in place of one that takes everything."""
+        """`rule` replaces the default rule of a new subscription."""
         first = None if rule is None else write_rule(rule, "DefaultRuleDescription")
         body = write_entity(kind, elements, first)
         return _described(kind, path, self._ask("PUT", path, body=body, word=kind.word))
 
     def update(self, kind: EntityKind, path: str, elements: dict[str, str]) -> AtomDescription:
-        """Change the named elements and leave the others as they are."""
+        """Change the given elements and leave the others as they are."""
         whole = {**self.entity(kind, path).elements, **elements}
         answer = self._ask("PUT", path, body=write_entity(kind, whole), is_update=True)
         return _described(kind, path, answer)
@@ -197,7 +199,7 @@ class Management:
     def look(
         self, path: str, kinds: Sequence[EntityKind]
     ) -> tuple[EntityKind, AtomDescription] | None:
-        """What is at a path, if it is one of these kinds."""
+        """The entity at a path, if it is of one of these kinds."""
         try:
             answer = self._ask("GET", path)
         except NotFound:
@@ -206,7 +208,7 @@ class Management:
         return next(((kind, entity) for kind, entity in found if entity is not None), None)
 
     def entities(self, kind: EntityKind, path: str) -> list[AtomDescription]:
-        """All that a list holds, page by page."""
+        """All entities of a list, page by page."""
         return [
             entity for document in self._pages(path) for entity in read_entities(kind, document)
         ]
@@ -215,7 +217,7 @@ class Management:
         self._ask("DELETE", path)
 
     def tier(self) -> str:
-        """The tier of the namespace in lower case; empty when the bus does not tell it."""
+        """The tier of the namespace in lower case; empty when the bus does not report it."""
         root = parse(self._ask("GET", "$namespaceinfo").body)
         info = content_of(root, "NamespaceInfo")
         sku = None if info is None else info.text_of(CONNECT, "MessagingSKU")
@@ -225,7 +227,7 @@ class Management:
         return self._put_rule(path, rule, is_update=False)
 
     def update_rule(self, path: str, rule: AtomRule) -> AtomRule:
-        """Put another rule in the place of the one of the same name."""
+        """Replace the rule of the same name."""
         return self._put_rule(path, rule, is_update=True)
 
     def rule(self, path: str) -> AtomRule:
@@ -256,7 +258,7 @@ class Management:
         paging: str = "",
         word: str = "entity",
     ) -> Answer:
-        # A token for each request: a large file is applied for longer than one lives.
+        # A token for each request: applying a large file takes longer than a token is valid.
         expires_at_s = int(self._clock()) + TOKEN_LIFETIME_S
         token = self._credential.token_for(self._resource, expires_at_s=expires_at_s)
         headers = {"Authorization": token, "Accept": "application/atom+xml"}
@@ -271,7 +273,7 @@ class Management:
 
 
 def check_answer(path: str, answer: Answer, word: str = "entity") -> None:
-    """Raise what an answer that is not a success means; `word` is what the path should name."""
+    """Raise the failure of an unsuccessful answer; `word` is what the path should name."""
     if answer.status < 300:
         return
     detail = reason_of(answer) or http.client.responses.get(answer.status, "no reason given")
@@ -281,24 +283,24 @@ def check_answer(path: str, answer: Answer, word: str = "entity") -> None:
                 f"not authorised: {detail} (give --key-name and --key, or a connection string)"
             )
         case 404 if "Forward" in detail:
-            # What is missing is not what the path names, but where that should forward to.
+            # Not the entity of the path is missing, but its forwarding destination.
             raise NotFound(detail)
         case 404 | 410:
             raise _not_found(path, word)
         case 409:
-            raise Refused(f"{path} is there already, or is being changed: {detail}")
+            raise Refused(f"{path} already exists, or is being changed: {detail}")
         case 504:
             raise ServerUnavailable(detail)
         case 429 | 500 | 502 | 503:
-            raise ServerUnavailable(f"the bus is not able to do that now, try again: {detail}")
+            raise ServerUnavailable(f"the bus cannot do this now, try again: {detail}")
         case _:
             raise Refused(f"{detail} (HTTP {answer.status})")
 
 
 def reason_of(answer: Answer) -> str:
-    """Why the bus said no, in its own words; empty when it gave none.
+    """The bus's own reason for a refusal; empty when it gave none.
 
-    The tracking id is for who reads its log, and would stand in the middle of our sentences.
+    The tracking id is left out: it is only useful with the server's log.
     """
     return read_error(answer.body).partition(" TrackingId:")[0]
 

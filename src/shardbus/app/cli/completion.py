@@ -14,7 +14,7 @@ from shardbus.app.cli.failures import CommandError
 
 VARIABLE: Final = "_SHARDBUS_COMPLETE"
 SHELLS: Final = ("bash", "zsh", "fish")
-# Somebody waits at a prompt.
+# Short, because a person waits at the prompt.
 TIMEOUT_S: Final = 1.0
 NAMES_MAX: Final = 200
 
@@ -46,14 +46,14 @@ def script_of(root: click.Command, shell: str) -> str:
     kind = get_completion_class(shell)
     assert kind is not None, "click knows these shells"
     completer = kind(root, {}, "shardbus", VARIABLE)
-    # Not source(), which runs bash to ask its version: every bash of this decade will do.
+    # Not source(), which runs bash to ask its version: every bash of this decade works.
     return completer.source_template % completer.source_vars()
 
 
 def complete_entity(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[str]:
-    """The queues, topics and subscriptions that begin so; none when the bus cannot be asked."""
+    """The queues, topics and subscriptions with this prefix; none when the bus cannot be asked."""
     try:
         api = access_from({**_environment(), **context.params}).api(TIMEOUT_S)
         names = _names(api, incomplete)
@@ -64,7 +64,9 @@ def complete_entity(
 
 
 def _environment() -> dict[str, str | None]:
-    """While a line is completed click has not read the variables of options that are not in it."""
+    """During completion click has not read the environment variables of options that are not in the
+    line.
+    """
     names = ("endpoint", "key_name", "key", "connection_string", "ca")
     return {name: os.environ.get(f"SHARDBUS_{name.upper()}") for name in names}
 

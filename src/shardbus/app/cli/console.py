@@ -1,4 +1,4 @@
-"""What a command prints: text for people, or exactly one JSON document for programs."""
+"""The output of a command: text for people, or exactly one JSON document for programs."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -20,14 +20,16 @@ class Console:
         click.echo(json.dumps(document, indent=2) if self._is_json else text)
 
     def fail(self, error: CommandError) -> None:
-        """Tell people on standard error; programs also get the reason as their one document."""
+        """Print the failure on standard error; with --json also as the one document."""
         click.echo(f"shardbus: {error}", err=True)
         if self._is_json:
             click.echo(json.dumps({"error": {"kind": error.word, "message": str(error)}}))
 
 
 def run_command(console: Console, command: Callable[[], int]) -> int:
-    """The exit code of the command; an expected failure is told, anything else is our bug."""
+    """The exit code of the command; an expected failure is printed, any other exception is a
+    bug.
+    """
     try:
         return command()
     except CommandError as error:

@@ -18,7 +18,7 @@ _UNIT_S: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 def to_iso(text: str) -> str:
     """The ISO 8601 form of `30s`, `5m`, `2h`, `14d`, `forever` or of an ISO text itself.
 
-    `ValueError` for anything else; the text says which forms there are.
+    `ValueError` for anything else; its text lists the forms.
     """
     if text.lower() == "forever":
         return FOREVER_ISO
@@ -41,7 +41,7 @@ def to_seconds(text: str) -> int:
 
 
 def to_ms(text: str) -> int:
-    """The milliseconds of what `to_iso` reads, forever as many as the bus counts to."""
+    """The milliseconds of what `to_iso` reads; for forever the maximum of the bus."""
     parts = _ISO.fullmatch(to_iso(text))
     assert parts is not None, "to_iso gives nothing else"
     days, hours, minutes = (int(part or 0) for part in parts.groups()[:3])
@@ -51,7 +51,7 @@ def to_ms(text: str) -> int:
 
 
 def to_words(iso: str) -> str:
-    """What a person reads for an ISO duration: `1m`, `14d`, `1h 30m`, `forever`."""
+    """An ISO duration for people: `1m`, `14d`, `1h 30m`, `forever`."""
     parts = _ISO.fullmatch(iso)
     if parts is None:
         return iso

@@ -1,4 +1,4 @@
-"""`shardbus export`: write a namespace in one of the forms that `apply` reads."""
+"""`shardbus export`: write a namespace in one of the formats that `apply` reads."""
 
 import os
 import sys
@@ -28,8 +28,12 @@ def _parameters() -> list[click.Parameter]:
         click.Option(
             ["--form"], type=click.Choice(FORMS), default=TOML, show_default=True, help="Form."
         ),
-        click.Option(["--out"], metavar="FILE", help="Write to this file, readable by you alone."),
-        click.Option(["--keys", "has_keys"], is_flag=True, help="With the keys of access rules."),
+        click.Option(
+            ["--out"], metavar="FILE", help="Write to this file, readable only by its owner."
+        ),
+        click.Option(
+            ["--keys", "has_keys"], is_flag=True, help="Include the keys of access rules."
+        ),
     ]
 
 
@@ -37,7 +41,7 @@ def _parameters() -> list[click.Parameter]:
 def export(**options: str | int | bool | None) -> None:
     """Write the whole namespace as a file that `apply` and `serve --config` read.
 
-    What a form cannot say is told on standard error.
+    What the format cannot express is printed on standard error.
     """
     console = Console(bool(options.get("is_json")))
 
@@ -47,7 +51,7 @@ def export(**options: str | int | bool | None) -> None:
             whole = exported(current.everything(with_keys=has_keys))
         text, losses = written(whole, str(options.get("form")), with_keys=has_keys)
         for loss in losses:
-            click.echo(f"shardbus: this form cannot say {loss}", err=True)
+            click.echo(f"shardbus: this format cannot express {loss}", err=True)
         out = options.get("out")
         if out is None:
             console.show({"text": text, "losses": losses}, text.rstrip("\n"))
@@ -60,7 +64,7 @@ def export(**options: str | int | bool | None) -> None:
 
 
 def exported(whole: Blueprint) -> Blueprint:
-    """Without what the tier settles: another tier settles it otherwise, or refuses it."""
+    """Without properties that the tier decides: another tier decides otherwise, or refuses them."""
     settled = "EnablePartitioning" if whole.tier == "premium" else "MaxMessageSizeInKilobytes"
     whole.entities = [
         replace(
@@ -73,7 +77,7 @@ def exported(whole: Blueprint) -> Blueprint:
 
 
 def written(whole: Blueprint, form: str, *, with_keys: bool) -> tuple[str, list[str]]:
-    """The text of a form, and what it cannot say."""
+    """The text of a format, and what it cannot express."""
     if form == EMULATOR:
         return write_emulator(whole)
     if form == ARM:

@@ -1,30 +1,30 @@
-"""How a command can fail: each class has its exit code, each text says what to do next."""
+"""The failures of commands: each class has its exit code, each text says what to do next."""
 
 from typing import ClassVar
 
 
 class CommandError(Exception):
-    """The command did not do what it was asked."""
+    """The command failed."""
 
     exit_code: ClassVar[int] = 1
     word: ClassVar[str] = "error"
 
 
 class Refused(CommandError):
-    """The bus understood and said no."""
+    """The bus refused the request."""
 
     word = "refused"
 
 
 class Usage(CommandError):
-    """What was typed, or a setting, cannot be used."""
+    """The command line or a setting is invalid."""
 
     exit_code = 2
     word = "usage"
 
 
 class ServerUnavailable(CommandError):
-    """Nobody answered, or the bus asked to try again."""
+    """There was no answer, or the bus asked to try again."""
 
     exit_code = 3
     word = "unavailable"

@@ -42,7 +42,7 @@ def main() -> None:
     """A durable message bus of partitioned queues that speaks the Azure Service Bus dialect."""
 
 
-# What only one of the two commands that serve clients understands.
+# Settings that only one of the two commands that serve clients accepts.
 _OF_SERVE: Final = frozenset(
     {
         "store",
@@ -70,7 +70,7 @@ def _serving_options(without: frozenset[str]) -> list[click.Parameter]:
 def _setting_option(row: Setting) -> click.Option:
     names = [row.flag, row.name]
     if row.kind is Kind.SWITCH:
-        # What is on by default needs a flag that switches it off.
+        # A setting that is on by default needs a flag that switches it off.
         flag = f"{row.flag}/--no-{row.flag[2:]}" if row.default else row.flag
         return click.Option([flag, row.name], is_flag=True, default=None, help=row.help)
     shown = f"{row.help}  [default: {row.default}]" if row.default != "" else row.help
@@ -86,7 +86,9 @@ _ENDS_WITH_STDIN: Final = click.Option(["--ends-with-stdin"], is_flag=True, hidd
 
 @main.command(params=[*_serving_options(_OF_GATEWAY), _ENDS_WITH_STDIN])
 def serve(config: tuple[str, ...], ends_with_stdin: bool, **flags: Flag) -> None:
-    """Serve everything until a signal ends it, in one process or with brokers of their own."""
+    """Serve the whole bus until a signal stops it, in one process or with separate broker
+    processes.
+    """
     if ends_with_stdin:
         from shardbus.app.server.serving import end_with_stdin
 
@@ -102,7 +104,9 @@ def demo(
     config: tuple[str, ...],
     **flags: Flag,
 ) -> None:
-    """Serve, and show what a bus does: sample orders, a pipeline that captures them, a screen."""
+    """Serve, and show what a bus does: sample orders, a pipeline that captures them, a live
+    screen.
+    """
 
     def run(settings: Settings) -> int:
         if is_plain:
@@ -117,7 +121,7 @@ def demo(
 
 @main.command(params=_serving_options(_OF_SERVE))
 def gateway(config: tuple[str, ...], **flags: Flag) -> None:
-    """Serve clients over brokers that run elsewhere; any number of gateways may do so."""
+    """Serve clients for brokers that run elsewhere; there may be any number of gateways."""
     _exit_after(_run_gateway, config, flags)
 
 
@@ -140,7 +144,7 @@ def _given(flags: dict[str, Flag]) -> dict[str, str]:
 
 
 def _run(settings: Settings) -> int:
-    # Late, so that a client command does not pay for loading the whole server.
+    # Imported late, so that a client command does not load the whole server.
     if settings.broker_processes:
         from shardbus.app.server.processes import run_with_processes
 

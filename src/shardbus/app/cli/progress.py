@@ -1,20 +1,20 @@
-"""How far long work has come, on standard error, for people who watch."""
+"""Progress of long work, on standard error, for people."""
 
 import sys
 import time
 from collections.abc import Callable
 from typing import Final, TextIO
 
-# Shorter work is over before anybody wonders.
+# Shorter work shows no progress.
 QUIET_S: Final = 0.7
 EVERY_S: Final = 0.1
 BAR_WIDTH: Final = 30
 
 
 class Progress:
-    """One line that is written over; nothing when nobody watches, or the work is short.
+    """One line that is updated in place; nothing without a terminal, or for short work.
 
-    `total` is how much there is to do; None when nobody knows.
+    `total` is the amount of work; None when it is unknown.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Progress:
             self._write(self._line(now_s - self._started_s))
 
     def end(self) -> None:
-        """Wipe the line: what comes next is the result."""
+        """Erase the line before the result."""
         if self._width:
             self._write("")
             self._stream.write("\r")

@@ -14,7 +14,7 @@ class ConnectionStringError(Usage):
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A key that signs tokens, or a ready-made `token` that is passed on as it is."""
+    """A key that signs tokens, or a ready-made `token` that is used as it is."""
 
     key_name: str = DEVELOPMENT_KEY_NAME
     key: str = DEVELOPMENT_KEY
@@ -26,7 +26,7 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionString:
-    """Where the namespace is and how to sign for it; `is_emulator` means clear text."""
+    """The address of the namespace and the key for signing; `is_emulator` means clear text."""
 
     host: str
     port: int | None
@@ -49,7 +49,7 @@ def parse_connection_string(text: str) -> ConnectionString:
 def connection_string(
     host: str, port: int | None, credential: Credential, *, is_emulator: bool, entity: str = ""
 ) -> str:
-    """What `parse_connection_string` reads, as the SDKs take it."""
+    """The inverse of `parse_connection_string`, in the form of the SDKs."""
     name = f"[{host}]" if ":" in host else host
     parts = [f"Endpoint=sb://{name}" if port is None else f"Endpoint=sb://{name}:{port}"]
     if credential.token:

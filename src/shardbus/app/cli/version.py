@@ -1,4 +1,4 @@
-"""What is running: the version, and whether the hot modules are the compiled ones."""
+"""The version, and whether the hot modules are compiled."""
 
 import platform
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""What a capture is to do: messages of an entity to files or a table (P4)."""
+"""The definition of a capture: messages of an entity to files or a table (P4)."""
 
 from __future__ import annotations
 
@@ -30,39 +30,41 @@ class Capture(Task, kw_only=True, frozen=True):
         Meta(
             min_length=1,
             max_length=PATH_CHARACTERS_MAX,
-            description="Below the directory of captured data of the bus; by default its name.",
+            description="Path below the directory of captured data; by default its name.",
             examples=["archive/orders"],
         ),
     ] = ""
     format: Annotated[
         Literal["parquet", "delta"],
-        option("Of the files; a capture writes parquet or delta.", note="default: parquet"),
+        option("Format of the files; a capture writes parquet or delta.", note="default: parquet"),
     ] = "parquet"
     keep: Annotated[
-        bool, told("Messages stay on the bus."), option("Messages stay on the bus.")
+        bool, told("Leave the messages on the bus."), option("Leave the messages on the bus.")
     ] = False
     once: Annotated[
-        bool, told("Take what waits, then end."), option("Take what waits when started, then end.")
+        bool,
+        told("Capture the waiting messages, then end."),
+        option("Capture the messages that wait at the start, then end."),
     ] = False
     interval_ms: Annotated[
         int,
         Meta(ge=0, le=INTERVAL_MS_MAX, examples=[INTERVAL_MS_DEFAULT]),
-        option("Between two batches.", metavar="MS"),
+        option("Time between two batches.", metavar="MS"),
     ] = INTERVAL_MS_DEFAULT
     rows_max: Annotated[
         int,
         Meta(
             ge=0,
             le=ROWS_MAX_MAX,
-            description="Most rows of a batch; 0: no other bound than the source's.",
+            description="Maximum rows of a batch; 0: only the source's own bound.",
         ),
-        option("Most rows of a batch.", metavar="N"),
+        option("Maximum rows of a batch.", metavar="N"),
     ] = 0
     compact: Annotated[
         bool,
-        told("Small files of hours that are over become large ones."),
+        told("Merge small files of past hours into large ones."),
         option(
-            "Whether small files of hours that are over become large ones.",
+            "Whether to merge small files of past hours into large ones.",
             note="default: compact",
         ),
     ] = True
@@ -89,8 +91,8 @@ class Capture(Task, kw_only=True, frozen=True):
     def checked(self, name: str) -> Self:
         if self.keep and self.is_of_dead_letters:
             raise invalid(
-                "keep cannot be true for dead letters: they come in any order, so that who only "
-                "looks cannot tell which are new. Capture them without it."
+                "keep cannot be true for dead letters: they come in any order, so that "
+                "browsing cannot tell which are new. Capture them without keep."
             )
         return replace(self, path=checked_path(self.path or name))
 
@@ -100,6 +102,6 @@ class Capture(Task, kw_only=True, frozen=True):
         elif places.receivable(self.entity).has_sessions:
             raise Refused(
                 NOT_ALLOWED,
-                f"'{self.entity}' requires sessions, each of which has one holder and an order: "
-                "its messages can be captured with keep, and its dead letters without.",
+                f"'{self.entity}' requires sessions, each of which has one holder and an "
+                "order: capture its messages with keep, or its dead letters without.",
             )

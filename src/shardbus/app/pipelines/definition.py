@@ -1,4 +1,4 @@
-"""What a pipeline is to do, and whether that can be."""
+"""The definition of a pipeline, and its checks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 WORK: Final = "_replays"
 KINDS: Final[dict[str, type[Task]]] = {"capture": Capture, "replay": Replay}
-"""The kinds of pipelines; the first is meant where none is named."""
+"""The kinds of pipelines; the first is the default."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
 
@@ -26,7 +26,7 @@ _NAME: Final = re.compile(NAME_PATTERN)
 @final
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A checked task under a name. `incarnation` tells a pipeline whose driver keeps something
+    """A checked task under a name. `incarnation` tells a pipeline whose driver keeps a directory
     from an earlier one of the same name; other pipelines have none.
     """
 
@@ -36,7 +36,7 @@ class Definition:
 
     @property
     def work_path(self) -> str:
-        """Where the driver keeps its plan, where no path of a task can be; empty without one."""
+        """Where the driver keeps its plan, outside of all paths of tasks; empty without one."""
         return f"{WORK}/{self.name}-{self.incarnation}" if self.task.keeps_work else ""
 
     def to_document(self) -> dict[str, object]:
@@ -45,7 +45,7 @@ class Definition:
 
 
 def driver_schemas() -> dict[str, dict[str, object]]:
-    """What the driver is told of a pipeline of each kind, as JSON Schema."""
+    """The document that the driver gets for each kind, as JSON Schema."""
     return {kind: _driver_schema(shape) for kind, shape in KINDS.items()}
 
 
@@ -61,8 +61,10 @@ def _driver_schema(shape: type[Task]) -> dict[str, object]:
         "Spark to run on; empty: in this process; sc://host:15002 is Spark Connect.", ""
     )
     if shape.keeps_work:
-        known["work"] = _text("A directory or URL for the plan, which this pipeline alone has.")
-        known["incarnation"] = _text("What tells this one from an earlier one of its name.", "1")
+        known["work"] = _text("A directory or URL for the plan, used by this pipeline alone.")
+        known["incarnation"] = _text(
+            "Tells this pipeline from an earlier one of the same name.", "1"
+        )
     required = [name for name, member in known.items() if "default" not in member]
     return {
         "type": "object",
@@ -78,17 +80,17 @@ def _text(description: str, default: str | None = None) -> dict[str, object]:
 
 
 def read_definition(name: str, task: Task) -> Definition:
-    """Refused, with what is wrong, for a definition that cannot be."""
+    """Refused, with the reason, for an invalid definition."""
     if _NAME.fullmatch(name) is None:
         raise invalid(
-            f"A pipeline cannot be called {shown(name)}: 1 to 64 letters, digits, dots, "
-            "underscores and hyphens, a letter or digit first."
+            f"A pipeline cannot be named {shown(name)}: use 1 to 64 letters, digits, dots, "
+            "underscores and hyphens, beginning with a letter or digit."
         )
     return Definition(name, replace(task, entity=task.entity.strip("/")).checked(name))
 
 
 def definition_from(document: object) -> Definition:
-    """What `to_document` wrote; Refused when it is something else."""
+    """Read what `to_document` wrote; Refused when it is invalid."""
     members = dict(document) if isinstance(document, dict) else {}
     name, incarnation = members.pop("name", ""), members.pop("incarnation", "")
     made = read_definition(str(name), KindReader(KINDS, "the definition").convert(members))

@@ -1,4 +1,4 @@
-"""The entities of the bus, as pipelines see them."""
+"""The entities of the bus, for pipelines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardbus.gateway.http.api.places import EntityPlaces
 
 @final
 class BusEntities:
-    """Entities that are there, and the readers that pipelines have of them."""
+    """The existing entities, and the readers of pipelines."""
 
     def __init__(self, places: EntityPlaces) -> None:
         self._places = places
@@ -27,7 +27,7 @@ class BusEntities:
             place = self._places.place(definition.task.entity)
             reached = await place.handle.readers.drop(place.line, reader)
         except Refused as refusal:
-            # It never read, or the entity is gone and its readers with it.
+            # The reader was never opened, or the entity is gone with its readers.
             if refusal.kind.name not in (NOT_FOUND.name, READER_NOT_FOUND.name):
                 raise
             return

@@ -1,7 +1,7 @@
-"""Keeps the driver of one pipeline running: starts it, starts it again, and ends it when told to.
+"""Keeps the driver of one pipeline running: starts it, restarts it, and stops it on request.
 
-The driver writes events to its standard output and its log to its standard error, and ends when
-its standard input does, so that it does not outlive the bus however that ends.
+The driver writes events to its standard output and its log to its standard error, and ends when its
+standard input does, so that it never outlives the bus.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BY_SIGNAL: Final = "was ended by signal"
 @final
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How a driver is started; after `renew_ms` it is ended and started anew, with new access."""
+    """How to start a driver; after `renew_ms` it is restarted with new access."""
 
     command: Sequence[str]
     environment: Mapping[str, str] = field(repr=False)
@@ -48,7 +48,7 @@ class Launch:
 
 @final
 class Keeper:
-    """One pipeline that was started at least once, and what is known of it."""
+    """One pipeline that was started at least once, and its state."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Keeper:
         is_once: bool,
         ended: Callable[[], None],
     ) -> None:
-        """`ended` is called when a pipeline that runs once has done all there was."""
+        """`ended` is called when a pipeline that runs once is finished."""
         self._name = name
         self._launch = launch
         self._restart_ms = restart_ms
@@ -88,7 +88,7 @@ class Keeper:
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Nothing while it runs."""
+        """Start the driver; does nothing while it runs."""
         if not self.is_alive:
             self._told_to_stop.clear()
             self._outcome = STOPPED
@@ -96,16 +96,16 @@ class Keeper:
             self._task = asyncio.get_running_loop().create_task(self._keep())
 
     def stop(self) -> None:
-        """Tell the driver to end; it may take as long as its batch and another pass."""
+        """Tell the driver to end, which takes as long as its batch and another pass."""
         self._told_to_stop.set()
 
     async def wait(self) -> None:
-        """Until nothing runs."""
+        """Wait until nothing runs."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def kill(self) -> None:
-        """End the driver at once; the next start goes on from where it was."""
+        """End the driver at once; the next start continues from where it was."""
         if self._task is not None:
             self._task.cancel()
             await self.wait()
@@ -136,7 +136,7 @@ class Keeper:
     async def _pause(self, wait_ms: int) -> None:
         if self._told_to_stop.is_set():
             return
-        log.error("pipeline %s: %s; again in %d ms", self._name, self.report.error, wait_ms)
+        log.error("pipeline %s: %s; restart in %d ms", self._name, self.report.error, wait_ms)
         self._is_waiting = True
         with suppress(TimeoutError):
             async with asyncio.timeout(wait_ms / 1000):
@@ -144,7 +144,7 @@ class Keeper:
         self._is_waiting = False
 
     async def _life(self) -> str:
-        """One life of a driver; how it ended, empty when as it should."""
+        """One run of a driver; returns how it ended, empty for a normal end."""
         self._is_renewing = False
         try:
             return await self._live(self._launch())
@@ -170,7 +170,7 @@ class Keeper:
         try:
             code = await self._until_end(process, launch.renew_ms)
             _kill(process)
-            # Somebody whom Java started may hold the pipes for a moment longer.
+            # A process started by Java may hold the pipes for a moment longer.
             await asyncio.wait([hearing], timeout=DRAIN_MS / 1000)
         finally:
             hearing.cancel()
@@ -183,7 +183,7 @@ class Keeper:
         return f"{_BY_SIGNAL} {-code}" if code < 0 else f"ended with code {code}"
 
     async def _until_end(self, process: Process, renew_ms: int) -> int:
-        """The exit code of the driver, which is told to end when it is time to."""
+        """The exit code of the driver, which is told to end when its access must be renewed."""
         ending = asyncio.ensure_future(process.wait())
         stopping = asyncio.ensure_future(self._told_to_stop.wait())
         try:
@@ -195,7 +195,7 @@ class Keeper:
                 process.terminate()
                 await asyncio.wait([ending], timeout=STOP_MS / 1000)
             if not ending.done():
-                log.warning("the driver of pipeline %s does not end and is killed", self._name)
+                log.warning("the driver of pipeline %s does not stop and is killed", self._name)
                 _kill(process)
             return await ending
         finally:
@@ -204,6 +204,6 @@ class Keeper:
 
 
 def _kill(process: Process) -> None:
-    """The driver, and all that it started and did not end."""
+    """Kill the driver, and everything that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -20,14 +20,14 @@ from shardbus.broker.access.sas import mint_token
 PROGRAM: Final = (sys.executable, "-m", "shardbus_spark.pipelines", "--ends-with-stdin")
 LIBRARIES: Final = ("shardbus_spark", "pyspark", "pyarrow")
 TOKEN_S: Final = 24 * 3600
-# A driver gets another token well before the one it has ends.
+# A driver gets a new token well before the present one expires.
 RENEW_MS: Final = 20 * 3600 * 1000
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class DriverAccess:
-    """Where the bulk lane is, and the rule that signs for it."""
+    """The address of the bulk lane, and the rule that signs for it."""
 
     url: str
     ca_file: str
@@ -37,8 +37,8 @@ class DriverAccess:
     def environment(
         self, definition: Definition, inherited: Mapping[str, str], now_ms: int
     ) -> dict[str, str]:
-        """That of a driver: none of our settings, which may hold the key, and a token that is
-        good for one entity and a day.
+        """The environment of a driver: without the settings of the bus, which may contain the key,
+        but with a token for one entity and one day.
         """
         scope = f"sb://localhost/{definition.task.opened_entity}"
         token = mint_token(scope, self.key_name, self.key, now_ms // 1000 + TOKEN_S)
@@ -54,7 +54,7 @@ class DriverAccess:
 
 
 def access_to_lane(settings: Settings, key_name: str) -> DriverAccess:
-    """The lane as it is reached from this machine."""
+    """The address of the lane on this machine."""
     is_near = settings.is_loopback or settings.host in ("0.0.0.0", "::")
     has_own_authority = is_secure(settings) and settings.tls_cert is None
     return DriverAccess(
@@ -66,14 +66,14 @@ def access_to_lane(settings: Settings, key_name: str) -> DriverAccess:
 
 
 def missing_libraries(libraries: Sequence[str] = LIBRARIES) -> list[str]:
-    """What must be installed before a driver can run."""
-    # What was installed since this process looked last is not seen otherwise.
+    """The libraries that must be installed before a driver can run."""
+    # Otherwise libraries installed since the last look are not seen.
     importlib.invalidate_caches()
     return [library for library in libraries if importlib.util.find_spec(library) is None]
 
 
 def location(settings: Settings, path: str) -> str:
-    """Where a pipeline's path is: below the directory, or URL, of captured data."""
+    """The location of a pipeline's path: below the directory, or URL, of captured data."""
     root = settings.capture_dir or str(settings.data_dir / "captured")
     if "://" in root:
         return f"{root.rstrip('/')}/{path}"
@@ -96,7 +96,7 @@ def job(settings: Settings, definition: Definition) -> dict[str, object]:
 
 
 def forget_work(settings: Settings, definition: Definition) -> None:
-    """Remove what a driver kept for itself; what is not on this machine stays where it is."""
+    """Remove the directory that a driver kept; one that is not on this machine stays."""
     if definition.work_path and "://" not in settings.capture_dir:
         shutil.rmtree(location(settings, definition.work_path), ignore_errors=True)
 

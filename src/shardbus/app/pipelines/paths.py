@@ -1,4 +1,4 @@
-"""Places below the directory of captured data, as definitions of pipelines name them."""
+"""Paths in definitions of pipelines, below the directory of captured data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _PATH: Final = re.compile(r"[A-Za-z0-9._ /-]+")
 
 
 def checked_path(text: str) -> str:
-    """The same path in one spelling; Refused for one that may be somewhere else."""
+    """The path in one spelling; Refused for one that may lead elsewhere."""
     parts = PurePosixPath(text).parts
     is_plain = _PATH.fullmatch(text) is not None and not text.startswith("/")
     if not parts or not is_plain or any(part.startswith((".", "_")) for part in parts):
         raise invalid(
-            f"path is {shown(text)}; it must be relative, since it is below the directory of "
-            "captured data, of letters, digits, dots, spaces, hyphens and underscores, and no "
-            "part of it may begin with a dot or an underscore."
+            f"path is {shown(text)}; it must be relative to the directory of captured data, "
+            "of letters, digits, dots, spaces, hyphens and underscores, and no part of it "
+            "may begin with a dot or an underscore."
         )
     return "/".join(parts)

@@ -1,4 +1,4 @@
-"""All pipelines of a namespace: what the JSON API asks, and what runs while the bus serves."""
+"""All pipelines of a namespace: the JSON API, and the drivers that run while the bus serves."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ RUNNING_MAX: Final = 8
 RESTART_MS: Final = 1_000
 
 Shown = dict[str, object]
-"""A pipeline as people see it."""
+"""The document of a pipeline in the API."""
 Launcher = Callable[[Definition], Launch]
-"""How a driver is started; asked for each start, since access to the bus ends some day."""
+"""How to start a driver; called for each start, since access to the bus expires."""
 
 
 class Entities(Protocol):
-    """What pipelines read from and send to."""
+    """The entities that pipelines read from and send to."""
 
     def check(self, definition: Definition) -> None:
         """Refused when the definition's entity cannot be captured, or sent to, as it says."""
         ...
 
     async def drop_reader(self, definition: Definition) -> None:
-        """Forget the reader; what it had set aside goes back to receivers."""
+        """Drop the reader; its claimed messages return to receivers."""
         ...
 
 
@@ -66,7 +66,9 @@ class KeptPipelines:
         forget: Callable[[Definition], None],
         restart_ms: int = RESTART_MS,
     ) -> None:
-        """`locate` tells where a definition's path is, `forget` removes what a driver left."""
+        """`locate` returns the location of a definition's path, `forget` removes what a driver
+        left.
+        """
         self._entities = entities
         self._shelf = shelf
         self._locate = locate
@@ -78,14 +80,15 @@ class KeptPipelines:
         self._keepers: dict[str, Keeper] = {}
         # Those that were finished when the bus started.
         self._finished_before: set[str] = set()
-        # One change at a time: each is a look, a write that takes a while, and a step.
+        # One change at a time: each is a check, a slow write, and a step.
         self._changing = asyncio.Lock()
 
     async def run(self, launcher: Launcher, missing: Callable[[], str] = lambda: "") -> None:
-        """Until cancelled: what was running runs again, and has ended at the end.
+        """Run until cancelled: pipelines that were running are started again, and stopped at the
+        end.
 
-        While `missing` says what is missing nothing can be started. It is asked at each start: what
-        is missing may be installed beside a bus that serves.
+        While `missing` returns a reason nothing can be started. It is called at each start, because
+        missing libraries may be installed while the bus serves.
         """
         self._launcher, self._missing = launcher, missing
         async with self._changing:
@@ -104,7 +107,7 @@ class KeptPipelines:
             await asyncio.gather(*(keeper.kill() for keeper in self._keepers.values()))
 
     def followers(self) -> list[Follower]:
-        """The captures that browse and are not at their end; their drivers told where they are."""
+        """The captures that browse and are not finished; their drivers reported where they are."""
         return [
             Follower(name, task.entity, keeper.report.incarnation, keeper.report.following)
             for name, keeper in self._keepers.items()
@@ -114,7 +117,7 @@ class KeptPipelines:
         ]
 
     def problems(self) -> list[str]:
-        """Of each pipeline that should run and does not, why."""
+        """Why each pipeline that should run does not."""
         return [
             f"pipeline {name} fails: {keeper.report.error}"
             for name, keeper in self._keepers.items()
@@ -150,8 +153,8 @@ class KeptPipelines:
             if known is not None and known != definition:
                 raise Refused(
                     ALREADY_EXISTS,
-                    f"There is a pipeline {name} with another definition: delete it first, or "
-                    "choose another name.",
+                    f"A pipeline {name} with another definition already exists: delete it "
+                    "first, or choose another name.",
                 )
             if known is None:
                 self._check_new(definition)
@@ -165,7 +168,7 @@ class KeptPipelines:
             keeper = self._keeper(definition)
             if keeper.state == STOPPING:
                 raise Refused(
-                    NOT_ALLOWED, f"Pipeline {name} is stopping: start it when it has stopped."
+                    NOT_ALLOWED, f"Pipeline {name} is stopping: start it again when it has stopped."
                 )
             if not keeper.is_alive:
                 self._check_startable(definition)
@@ -210,7 +213,7 @@ class KeptPipelines:
         return definition
 
     def _sourced(self, asked: Definition, known: Definition | None) -> Definition:
-        """With what other pipelines say of it, and as a new one unless it is known."""
+        """Completed by what other pipelines define, with a new incarnation unless it is known."""
         task = asked.task.sourced(None if known is None else known.task, self._task)
         return Definition(asked.name, task, uuid4().hex if task.keeps_work else "")
 
@@ -235,15 +238,18 @@ class KeptPipelines:
         return self._launcher(definition)
 
     def _finished(self, definition: Definition) -> None:
-        """It has done all that it was to do; a restart of the bus neither runs nor forgets it."""
+        """The pipeline is finished; a restart of the bus neither runs nor forgets it."""
         try:
             self._shelf.put(definition, Intent.FINISHED)
         except OSError as error:
-            log.error("pipeline %s has ended and cannot be noted as such: %s", definition, error)
+            log.error("pipeline %s has finished, but that cannot be stored: %s", definition, error)
 
     def _check_new(self, definition: Definition) -> None:
         if len(self._definitions) >= PIPELINES_MAX:
-            raise Refused(QUOTA_EXCEEDED, f"There are {PIPELINES_MAX} pipelines: delete one first.")
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"There are {PIPELINES_MAX} pipelines, the maximum: delete one first.",
+            )
         self._check_place(definition)
         self._entities.check(definition)
 
@@ -254,7 +260,7 @@ class KeptPipelines:
                 raise Refused(
                     ALREADY_EXISTS,
                     f"path {path} collides with that of pipeline {other.name}, "
-                    f"{other.task.written_path}: each needs a directory of its own.",
+                    f"{other.task.written_path}: each needs its own directory.",
                 )
 
     def _check_startable(self, definition: Definition) -> None:
@@ -262,7 +268,9 @@ class KeptPipelines:
         if why:
             raise Refused(NOT_ALLOWED, f"No pipeline can run here: {why}.")
         if sum(keeper.is_alive for keeper in self._keepers.values()) >= RUNNING_MAX:
-            raise Refused(QUOTA_EXCEEDED, f"{RUNNING_MAX} pipelines are running: stop one first.")
+            raise Refused(
+                QUOTA_EXCEEDED, f"{RUNNING_MAX} pipelines are running, the maximum: stop one first."
+            )
         self._entities.check(definition)
 
     async def _load(self) -> dict[str, tuple[Definition, Intent]]:
@@ -273,11 +281,13 @@ class KeptPipelines:
             await asyncio.to_thread(self._shelf.put, definition, intent)
         except OSError as error:
             raise Unavailable(
-                f"Pipeline {definition.name} cannot be written down: {error.strerror}"
+                f"The definition of pipeline {definition.name} cannot be written: {error.strerror}"
             ) from error
 
 
 def do_collide(mine: str, theirs: str) -> bool:
-    """Whether who writes to one of these paths would write into the other; an empty one is none."""
+    """Whether writing to one of these paths would write into the other; an empty path never
+    does.
+    """
     pairs = zip(PurePosixPath(mine).parts, PurePosixPath(theirs).parts, strict=False)
     return bool(mine and theirs) and all(one == other for one, other in pairs)

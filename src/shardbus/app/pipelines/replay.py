@@ -1,4 +1,4 @@
-"""What a replay is to do: rows of captured data, or of any table, to an entity (P5)."""
+"""The definition of a replay: rows of captured data, or of any table, to an entity (P5)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Moment = Annotated[
 
 @final
 class Columns(Body, kw_only=True, frozen=True):
-    """Which column of the table each column of a message is made of; empty: it is left out."""
+    """The table column for each column of a message; empty: it is left out."""
 
     body: Maybe[_Column] = UNSET
     message_id: Maybe[_Column] = UNSET
@@ -61,53 +61,53 @@ class Replay(Task, kw_only=True, frozen=True):
             max_length=PIPELINE_CHARACTERS_MAX,
             description="The capture whose data is sent, instead of a path.",
         ),
-        option("Replay what this capture has captured, instead of a --path.", metavar="NAME"),
+        option("Replay the data of this capture, instead of a --path.", metavar="NAME"),
     ] = ""
     format: Annotated[
         Literal["", "parquet", "delta", "json", "csv"],
-        told("What is read; by default what its capture writes, or parquet."),
+        told("Format of the table; by default that of the capture, or parquet."),
     ] = ""
     since: Annotated[
         _Moment,
-        told("A moment; rows of this time and later. Empty: from the first on."),
+        told("A moment; rows of this time and later. Empty: from the first row."),
         option("Replay rows of this time and later, in UTC.", name="since", metavar="TIME"),
     ] = field(default="", name="from")
     until: Annotated[
         _Moment,
-        told("A moment; rows before this time. Empty: to the last."),
+        told("A moment; rows before this time. Empty: to the last row."),
         option("Replay rows before this time, in UTC.", name="until", metavar="TIME"),
     ] = field(default="", name="to")
     time_column: Annotated[
         _Column,
-        told("What from and to are about, and the order of rows."),
-        option("What these times are about.", metavar="COLUMN", note=f"default: {TIME_COLUMN}"),
+        told("The column for from and to, and for the order of rows."),
+        option("The column for these times.", metavar="COLUMN", note=f"default: {TIME_COLUMN}"),
     ] = TIME_COLUMN
     where: Annotated[
         str,
         Meta(
             max_length=WHERE_CHARACTERS_MAX,
-            description="A condition on the table's columns, as in SQL.",
+            description="A SQL condition on the table's columns.",
         ),
         option(
-            "Replay rows that meet it, as in SQL: \"properties['region'] = 'north'\".",
+            "Replay rows that meet this SQL condition: \"properties['region'] = 'north'\".",
             metavar="CONDITION",
         ),
     ] = ""
     rate_max: Annotated[
         int,
-        Meta(ge=0, le=RATE_MAX_MAX, description="Most rows in a second; 0: as fast as can be."),
+        Meta(ge=0, le=RATE_MAX_MAX, description="Maximum rows per second; 0: as fast as possible."),
         option(
-            "Most rows sent in a second.",
+            "Maximum rows per second.",
             name="rate",
             metavar="N",
-            note="default: as many as can be",
+            note="default: as fast as possible",
         ),
     ] = 0
     columns: Annotated[
         Columns,
         option(
-            "Make this column of a message of that one of the table; of none if it is empty. May "
-            "be given again.",
+            "Fill this column of a message from that column of the table; leave it out if "
+            "the latter is empty. May be given several times.",
             name="column",
             metavar="COLUMN=SOURCE",
         ),
@@ -119,7 +119,7 @@ class Replay(Task, kw_only=True, frozen=True):
     ] = "column"
 
     keeps_work: ClassVar[bool] = True
-    # The driver is told where the data is.
+    # The driver gets the location of the data instead.
     for_people: ClassVar[tuple[str, ...]] = ("from_pipeline",)
 
     def checked(self, name: str) -> Self:
@@ -132,28 +132,31 @@ class Replay(Task, kw_only=True, frozen=True):
         )
         if not made.path and not made.from_pipeline:
             raise invalid(
-                "A replay needs from_pipeline, the capture whose data is sent, or path, where a "
-                "table is below the directory of captured data."
+                "A replay needs from_pipeline, the capture whose data is sent, or path, the "
+                "location of a table below the directory of captured data."
             )
         if made.since and made.until and made.since >= made.until:
-            raise invalid(f"from is {made.since}, which is not before to, {made.until}.")
+            raise invalid(
+                f"from is {made.since}, which is not before to, {made.until}: choose an earlier "
+                "from."
+            )
         return made
 
     def sourced(self, known: Task | None, find: Callable[[str], Task | None]) -> Self:
         if not self.from_pipeline:
             return replace(self, format=self.format or "parquet")
         if isinstance(known, Replay) and known.from_pipeline == self.from_pipeline:
-            # The capture may be gone, and its data is not.
+            # The capture may be deleted while its data still exists.
             return replace(self, path=known.path, format=known.format)
         source = find(self.from_pipeline)
         if not isinstance(source, Capture):
             raise Refused(
                 NOT_FOUND,
-                f"There is no capture {shown(self.from_pipeline)}: name one in from_pipeline, or "
-                "where its data is in path.",
+                f"There is no capture {shown(self.from_pipeline)}: name an existing one in "
+                "from_pipeline, or give the location of its data in path.",
             )
         if self.path not in ("", source.path) or self.format not in ("", source.format):
-            raise invalid("from_pipeline tells path and format: leave these out.")
+            raise invalid("from_pipeline determines path and format: leave these out.")
         return replace(self, path=source.path, format=source.format)
 
     def check_entity(self, places: EntityPlaces) -> None:
@@ -161,7 +164,7 @@ class Replay(Task, kw_only=True, frozen=True):
 
 
 def _moment(text: str, name: str) -> str:
-    """In UTC, always with microseconds, so that texts compare as moments do."""
+    """In UTC, always with microseconds, so that texts compare like moments."""
     if not text:
         return ""
     try:

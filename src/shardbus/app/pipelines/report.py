@@ -1,4 +1,4 @@
-"""What is known of a running pipeline: its last progress, its last error, its last lines."""
+"""The state of a running pipeline: its last progress, its last error, its last lines."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ LINE_CHARACTERS_MAX: Final = 2_000
 ERROR_CHARACTERS_MAX: Final = 1_000
 _COUNTS: Final = ("batch", "rows", "rows_planned", "backlog", "batch_ms")
 _COUNT_MAX: Final = 1 << 62
-# Fragments are numbered in 15 bits: there cannot be more of them than fit.
+# Fragment numbers have 15 bits.
 _DIGITS_MAX: Final = 5
 
 
 @final
 class Report:
-    """Fed with the lines of a driver; bounded, however much it writes.
+    """Fed with the output lines of a driver; bounded, however much it writes.
 
-    Of a driver that browses, `following` are the numbers that it reads next, by fragment, and
-    `incarnation` that of their entity.
+    For a driver that browses, `following` has the numbers that it reads next, by fragment, and
+    `incarnation` is that of their entity.
     """
 
     def __init__(self) -> None:
@@ -77,10 +77,10 @@ class Report:
             self._last_line = text
 
     def end(self, how: str, *, is_killed: bool) -> None:
-        """The driver has ended though it should not have."""
+        """The driver has ended unexpectedly."""
         self.is_running = False
         self.error = self._said_error or f"the driver {how}"
-        # Who could not even begin said why to its log; who was killed could not.
+        # A driver that could not start wrote the reason to its log; one that was killed could not.
         if not self._said_error and not is_killed and self._last_line:
             self.error = f"{self.error}: {self._last_line}"[:ERROR_CHARACTERS_MAX]
         self.hear(f"the driver {how}")
@@ -102,13 +102,13 @@ class Report:
         at, rate = event.get("at"), event.get("rows_per_s")
         self._at = at[:40] if isinstance(at, str) else None
         self._rows_per_s = float(rate) if isinstance(rate, int | float) else 0.0
-        # Who knows how much was done in all says so; others are counted.
+        # Some drivers report the total; for the others it is counted.
         is_told = "rows_total" in event
         self._rows_total = (
             _count(event["rows_total"]) if is_told else self._rows_total + self._progress["rows"]
         )
         self._follow(event.get("next"), event.get("incarnation"))
-        # A batch went through: what was wrong before is not any more.
+        # A batch succeeded: an earlier error is over.
         self.error = ""
 
     def _follow(self, numbers: object, incarnation: object) -> None:

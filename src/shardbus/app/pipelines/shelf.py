@@ -1,4 +1,4 @@
-"""Definitions on disk: one file each, written aside, made durable, then put in place."""
+"""Definitions on disk: one file each, written under another name, made durable, then renamed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE_BYTES_MAX: Final = 64 * 1024
 
 
 class Intent(StrEnum):
-    """What is to become of a pipeline when the bus starts again."""
+    """What happens to a pipeline when the bus starts again."""
 
     RUN = "run"
     REST = "rest"
@@ -33,15 +33,15 @@ class Shelf:
         self._directory = directory
 
     def load(self) -> dict[str, tuple[Definition, Intent]]:
-        """All definitions by name, and whether each is to run; a file that is none is told and
-        left where it is.
+        """All definitions by name, and whether each is to run; an invalid file is logged and left
+        in place.
         """
         found: dict[str, tuple[Definition, Intent]] = {}
         for file in sorted(self._directory.glob("*.json")):
             try:
                 definition, intent = _read(file)
             except (OSError, ValueError, Refused) as error:
-                log.error("%s is no definition of a pipeline and is passed over: %s", file, error)
+                log.error("%s is not a definition of a pipeline and is ignored: %s", file, error)
             else:
                 found[definition.name] = definition, intent
         return found
@@ -57,13 +57,13 @@ class Shelf:
         _sync(self._directory)
 
     def put_job(self, name: str, document: dict[str, object]) -> Path:
-        """The file that the driver reads."""
+        """Write the file that the driver reads."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.write(self._job(name), json.dumps(document))
         return self._job(name)
 
     def write(self, file: Path, text: str) -> None:
-        """All of it, or what was there before; readable by the owner alone."""
+        """Replace a file atomically; readable by the owner alone."""
         aside = file.with_name(file.name + ".new")
         descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
@@ -87,11 +87,11 @@ def _read(file: Path) -> tuple[Definition, Intent]:
         raise ValueError(f"it has more than {FILE_BYTES_MAX} bytes")
     document: object = json.loads(content)
     if not isinstance(document, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     definition = definition_from(document.get("definition"))
     if file.stem != definition.name:
         raise ValueError(f"it is that of {definition.name}")
-    # What versions before 'intent' wrote.
+    # Versions before 'intent' wrote this member.
     otherwise = Intent.RUN if document.get("is_wanted") is True else Intent.REST
     return definition, Intent(document.get("intent", otherwise))
 

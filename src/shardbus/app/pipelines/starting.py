@@ -46,7 +46,7 @@ class PipelineChild:
         return self.kept.problems()
 
     async def run(self, *, has_lane: bool) -> None:
-        """Until cancelled; the drivers have ended then."""
+        """Run until cancelled; then all drivers have ended."""
         await self.kept.run(self._launch, lambda: _missing(has_lane=has_lane))
 
     def _launch(self, definition: Definition) -> Launch:

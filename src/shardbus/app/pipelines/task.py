@@ -1,8 +1,8 @@
-"""What a pipeline is to do: the members that every kind has, and what the bus asks of a kind.
+"""The common members of all kinds of pipelines, and the interface of a kind.
 
-A kind is a subclass of `Task` in a module of its own, and a row of `definition.KINDS`. Its members,
-with their types, defaults, bounds and words, are all that the JSON API, the files of definitions,
-the command line and the driver know of it.
+A kind is a subclass of `Task` in its own module, and a row of `definition.KINDS`. The JSON API, the
+definition files, the command line and the driver are derived from its members, with their types,
+defaults, bounds and texts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ PATH_CHARACTERS_MAX: Final = 512
 
 
 def option(text: str, *, name: str = "", metavar: str = "", note: str = "") -> Meta:
-    """How the command line calls a member, where that is not the member's own name, and explains
-    it; `note` stands behind the text.
+    """The command-line option of a member: its text, its name if it differs from the member's, and
+    a `note` after the text.
     """
     words = f"{text}  [{note}]" if note else text
     return Meta(extra={"help": words, "option": name, "metavar": metavar})
@@ -33,12 +33,12 @@ class Task(Body, kw_only=True, frozen=True):
         str,
         Meta(
             max_length=ENTITY_CHARACTERS_MAX,
-            description="What is captured, or where rows of a replay are sent.",
+            description="The entity that is captured, or to which a replay sends rows.",
             examples=["orders"],
         ),
         option(
-            "What is captured: a queue, TOPIC/Subscriptions/NAME, or either with "
-            "/$DeadLetterQueue. Of a replay: the queue or topic that rows are sent to.",
+            "Entity to capture: a queue, TOPIC/Subscriptions/NAME, or either with "
+            "/$DeadLetterQueue. For a replay: the queue or topic to send rows to.",
             metavar="ENTITY",
         ),
     ]
@@ -46,20 +46,20 @@ class Task(Body, kw_only=True, frozen=True):
         str,
         Meta(
             max_length=PATH_CHARACTERS_MAX,
-            description="Below the directory of captured data of the bus. Of a capture, by "
-            "default its name; of a replay, where the table is.",
+            description="Path below the directory of captured data of the bus. For a capture, by "
+            "default its name; for a replay, the location of the table.",
         ),
         option(
-            "Where to, or of a replay where from, below the server's --capture-dir.",
+            "Target path, or source path of a replay, below the server's --capture-dir.",
             metavar="PATH",
             note="default: a capture's name",
         ),
     ] = ""
 
     keeps_work: ClassVar[bool] = False
-    """Whether the driver has a directory of its own for as long as the pipeline is."""
+    """Whether the driver has its own directory for the lifetime of the pipeline."""
     for_people: ClassVar[tuple[str, ...]] = ()
-    """Members that the driver is not told."""
+    """Members that the driver does not get."""
 
     @property
     def is_once(self) -> bool:
@@ -73,21 +73,23 @@ class Task(Body, kw_only=True, frozen=True):
 
     @property
     def written_path(self) -> str:
-        """What no other pipeline may write to; empty when nothing is written."""
+        """The path that no other pipeline may write to; empty when nothing is written."""
         return ""
 
     def reader(self, name: str) -> str:
-        """The reader that the driver of the pipeline claims messages under; empty without one."""
+        """The reader under which the driver claims messages; empty without one."""
         return ""
 
     def checked(self, name: str) -> Self:
-        """The same in one spelling; Refused, with what is wrong, for what cannot be."""
+        """The task in one spelling; Refused, with the reason, for an invalid one."""
         raise NotImplementedError
 
     def sourced(self, known: Task | None, find: Callable[[str], Task | None]) -> Self:
-        """The same with what others say that it names; `known` is what the pipeline did so far."""
+        """The task, completed from other pipelines that it names; `known` is the pipeline's present
+        task.
+        """
         return self
 
     def check_entity(self, places: EntityPlaces) -> None:
-        """Refused when that cannot be done to the entity."""
+        """Refused when the task is not possible with the entity."""
         raise NotImplementedError

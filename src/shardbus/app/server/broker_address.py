@@ -40,7 +40,7 @@ class BrokerAddress:
         return f"tcp://{host}:{self.port}"
 
     def bound(self, server: asyncio.Server) -> BrokerAddress:
-        """This address with the port that the system chose, where it was asked to choose."""
+        """This address with the port that the system chose, if it chose one."""
         if self.socket is not None:
             return self
         return BrokerAddress(host=self.host, port=server.sockets[0].getsockname()[1])
@@ -54,7 +54,7 @@ class BrokerAddress:
             await loop.create_connection(new_protocol, self.host, self.port)
 
     async def listen(self, new_protocol: NewProtocol) -> asyncio.Server:
-        """Take connections; a socket file is only for this user. Usage when it cannot be."""
+        """Accept connections; a socket file is only for this user. Usage when that fails."""
         loop = asyncio.get_running_loop()
         try:
             if self.socket is None:
@@ -70,23 +70,26 @@ class BrokerAddress:
 
 
 def parse_broker_address(text: str) -> BrokerAddress:
-    """The address that a text names; Usage when it names none."""
+    """The address in a text; Usage when it is invalid."""
     if text.startswith("unix:") and len(text) > len("unix:"):
         return BrokerAddress(socket=checked_socket(Path(text.removeprefix("unix:"))))
     found = _TCP.fullmatch(text)
     if found is None or int(found["port"]) > 65_535:
-        raise Usage(f"{text!r} is no address of a broker: write unix:PATH or tcp://HOST:PORT")
+        raise Usage(f"{text!r} is not the address of a broker: write unix:PATH or tcp://HOST:PORT")
     return BrokerAddress(host=found["host"].strip("[]"), port=int(found["port"]))
 
 
 def checked_socket(path: Path) -> Path:
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
-        raise Usage(f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes")
+        raise Usage(
+            f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes: use a shorter "
+            "one"
+        )
     return path
 
 
 def read_broker_list(path: Path) -> list[BrokerAddress]:
-    """The brokers that a file lists, one a line in the order of their numbers."""
+    """The brokers in a file, one per line in the order of their numbers."""
     try:
         with path.open("rb") as file:
             text = file.read(LIST_BYTES_MAX + 1).decode()
@@ -97,12 +100,12 @@ def read_broker_list(path: Path) -> list[BrokerAddress]:
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     addresses = [parse_broker_address(line) for line in lines if line]
     if not addresses:
-        raise Usage(f"the list of brokers {path} lists none")
+        raise Usage(f"the list of brokers {path} is empty")
     return addresses
 
 
 def read_secret(path: Path) -> bytes:
-    """The secret that a file holds; Usage when it is missing, weak, or open to others."""
+    """The secret in a file; Usage when it is missing, weak, or readable by others."""
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
@@ -110,23 +113,23 @@ def read_secret(path: Path) -> bytes:
     except OSError as error:
         raise Usage(f"the secret file {path} cannot be read: {error.strerror}") from error
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise Usage(f"the secret file {path} is open to others: chmod 600 {path}")
+        raise Usage(f"the secret file {path} is readable by others: chmod 600 {path}")
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
         raise Usage(
-            f"the secret in {path} has {len(secret)} bytes; "
-            f"{SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} are allowed"
+            f"the secret in {path} has {len(secret)} bytes; it must have {SECRET_BYTES_MIN} "
+            f"to {SECRET_BYTES_MAX}"
         )
     return secret
 
 
 def make_secret(path: Path) -> bytes:
-    """The secret in a file that is made, for this user alone, if it is missing."""
+    """The secret in a file, which is created for this user alone if it is missing."""
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError:
         return read_secret(path)
     except OSError as error:
-        raise Usage(f"the secret file {path} cannot be made: {error.strerror}") from error
+        raise Usage(f"the secret file {path} cannot be created: {error.strerror}") from error
     with os.fdopen(descriptor, "wb") as file:
         file.write(secrets.token_hex(32).encode() + b"\n")
     return read_secret(path)
@@ -137,7 +140,10 @@ def _prepare_socket(path: Path) -> None:
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = directory.stat()
     if about.st_uid != os.geteuid() or about.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise Usage(f"the directory {directory} of the socket must be yours alone: chmod 700 it")
-    # Left by a life that ended without a word; the lock of the data directory says that it ended.
+        raise Usage(
+            f"the directory {directory} of the socket must be accessible to this user alone: "
+            "chmod 700 it"
+        )
+    # Left by a process that was killed; the lock of the data directory proves that it has ended.
     if path.is_socket():
         path.unlink()

@@ -1,4 +1,4 @@
-"""`shardbus broker`: one broker with its store, in a process of its own."""
+"""`shardbus broker`: one broker with its store, in its own process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shardbus.broker.wire.frames import NONCE_BYTES
 from shardbus.stores.base.package import Stores
 from shardbus.stores.base.store import StoreError
 
-# A supervisor may start us again before our former life has ended.
+# A supervisor may start this process again before the former one has ended.
 LOCK_WAIT_S: Final = 10
 
 
@@ -40,9 +40,9 @@ LOCK_WAIT_S: Final = 10
 class BrokerOptions:
     """How a broker process runs.
 
-    `keeps_catalogue` says that gateways find the namespace's catalogue here. `ends_with_stdin`
-    lets the process end with its supervisor, however that ends; one that `beats` tells it that it
-    is alive.
+    `keeps_catalogue` says that gateways find the namespace's catalogue here. With `ends_with_stdin`
+    the process ends with its supervisor, however that ends; with `beats` it tells the supervisor
+    that it is alive.
     """
 
     name: str
@@ -61,7 +61,7 @@ class BrokerOptions:
 
 
 def run_broker(options: BrokerOptions) -> int:
-    """Serve until a signal; the exit code. Raises CommandError when it cannot start."""
+    """Serve until a signal; returns the exit code. Raises CommandError when it cannot start."""
     log_to_stderr(options.log_level)
     with data_directory(options.data_dir, f"{options.name}.lock", wait_s=LOCK_WAIT_S):
         try:
@@ -126,7 +126,7 @@ async def _catalogue(
     now_ms = clock.now_ms()
     catalogue = stores.open_catalogue(now_ms=now_ms, new_id=new_namespace_id())
     worker = ThreadWorker("catalogue", loop)
-    # Milliseconds since the epoch, with room for changes: another version after every start.
+    # Milliseconds since the epoch, with room for changes: every start has a new version.
     version = now_ms * 1_000
     publish = endpoint.publish_catalogue
     door = CatalogueDoor(catalogue, worker, loop=loop, version=version, on_change=publish)

@@ -25,7 +25,7 @@ _PUBLISHER_SEED_BYTES: Final = 8
 
 
 def check_opened(kept: Sequence[KeptStore]) -> None:
-    """Name the stores that cannot be used; they are tried again whenever they are needed.
+    """Log the stores that cannot be used; they are tried again whenever they are needed.
 
     StoreError when none can be used: then the start has failed.
     """
@@ -66,7 +66,7 @@ def new_broker(
 def store_part(
     broker: Broker, kept: KeptStore, backup_dir: Path, loop: asyncio.AbstractEventLoop
 ) -> LocalPart:
-    """The part that a broker's store has in backups."""
+    """The part of a broker's store in backups."""
     return _part(broker.name, StoreStill(broker.storage, kept), backup_dir, loop)
 
 
@@ -76,7 +76,7 @@ def catalogue_part(
     backup_dir: Path,
     loop: asyncio.AbstractEventLoop,
 ) -> LocalPart:
-    """The part that the catalogue has in backups; `worker` is the one that writes it."""
+    """The part of the catalogue in backups; `worker` is its writer."""
     return _part(CATALOGUE_NAME, CatalogueStill(catalogue, worker), backup_dir, loop)
 
 
@@ -92,7 +92,7 @@ def _part(name: str, still: Still, backup_dir: Path, loop: asyncio.AbstractEvent
 
 @final
 class StoreStill:
-    """A store stands still between two commits."""
+    """A store is held between two commits."""
 
     def __init__(self, storage: Storage, kept: Copyable) -> None:
         self._storage = storage
@@ -110,7 +110,7 @@ class StoreStill:
 
 @final
 class CatalogueStill:
-    """It is copied between two writes, and need not stand still while the stores do."""
+    """The catalogue is copied between two writes, and need not be held while the stores are."""
 
     def __init__(self, catalogue: Copyable, worker: Worker) -> None:
         self._catalogue = catalogue
@@ -123,4 +123,4 @@ class CatalogueStill:
         self._worker.submit(self._catalogue.snapshot, then)
 
     def let_go(self) -> None:
-        """Nothing was held."""
+        """Nothing to do: nothing was held."""

@@ -1,4 +1,4 @@
-"""Which certificate a server shows, and how it is told to look at it again."""
+"""The certificate of a server, and how it is told to read it again."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from shardbus.gateway.listening.tls import LOCAL_HOSTS, CertificateFiles, develo
 
 
 def served_certificate(settings: Settings, clock: Clock) -> ServedCertificate:
-    """The certificate of the settings, or else one for development; Unavailable if it is bad."""
+    """The certificate of the settings, or else the development one; Unavailable if it is
+    invalid.
+    """
 
     return ServedCertificate(lambda: certificate_files(settings, clock), clock)
 
 
 def certificate_files(settings: Settings, clock: Clock) -> tuple[Path, Path]:
-    """The chain and the key of the settings, or else those for development."""
+    """The chain and the key of the settings, or else the development ones."""
     if settings.tls_cert is not None and settings.tls_key is not None:
         return settings.tls_cert, settings.tls_key
     files = development_files(settings, clock)
@@ -28,16 +30,16 @@ def certificate_files(settings: Settings, clock: Clock) -> tuple[Path, Path]:
 
 
 def development_files(settings: Settings, clock: Clock) -> CertificateFiles:
-    """The development certificate of a server with these settings, made on first use."""
+    """The development certificate of a server with these settings, created on first use."""
     hosts = LOCAL_HOSTS if settings.is_loopback else (*LOCAL_HOSTS, settings.host)
     return development_certificate(settings.data_dir / "tls", now_ms=clock.now_ms(), hosts=hosts)
 
 
 def told_by_hangup() -> asyncio.Event:
-    """Set by SIGHUP, as servers have it.
+    """Set by SIGHUP, as usual for servers.
 
-    A terminal that is closed sends the same signal to the program in it: there it means the end,
-    as for any other program, and nobody is told.
+    A terminal that is closed sends the same signal to its program: there it ends the program as
+    usual.
     """
     told = asyncio.Event()
     if not sys.stdin.isatty():

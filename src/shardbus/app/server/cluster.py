@@ -1,4 +1,4 @@
-"""A gateway over brokers of other processes: finds them, follows the catalogue, serves clients."""
+"""A gateway for brokers in other processes: finds them, follows the catalogue, serves clients."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from shardbus.stores.base.backup import CATALOGUE_NAME, broker_name
 
 log = logging.getLogger(__name__)
 
-# The broker with the catalogue must be there; the others may join later.
+# The broker with the catalogue must be reachable; the others may join later.
 CATALOGUE_WAIT_MS: Final = 30_000
 BROKERS_WAIT_MS: Final = 5_000
 RETRY_S: Final = 1.0
-# A turn at the catalogue ends after a minute; this is for one, and for another one that was before.
+# A turn at the catalogue ends after a minute; this allows for one, and for another before it.
 TURN_S_MAX: Final = 2 * TURN_MS_MAX / 1000
 
 Work = Callable[[], Coroutine[object, object, None]]
@@ -52,10 +52,10 @@ async def serve_over(
     *,
     undead: Mapping[str, str] | None = None,
 ) -> None:
-    """Serve clients over these brokers until told to stop.
+    """Serve clients for these brokers until told to stop.
 
-    `undead` has why a broker that was killed cannot be started again yet, by its name.
-    Raises Unavailable when the catalogue is not found, and what keeps clients from being served.
+    `undead` says, by broker name, why a broker that was killed cannot be started again yet. Raises
+    Unavailable when the catalogue is not found, and for whatever prevents serving clients.
     """
     loop = asyncio.get_running_loop()
     remotes = [_remote(index, address, secret, loop) for index, address in enumerate(addresses)]
@@ -105,12 +105,12 @@ async def _serve_namespace(
         outages = partial(_outages, remotes, undead)
         await _serve_bus(bus, remotes, catalogue, settings, stopping, outages)
     finally:
-        # Not in the loop, which must go on answering what the worker still asks of it.
+        # Not in the loop, which must still answer what the worker asks of it.
         await asyncio.to_thread(worker.close)
 
 
 async def in_turn(recover: Work) -> None:
-    """Learn what there is; should another gateway have the turn, wait for as long as it may."""
+    """Load the namespace; if another gateway has the turn, wait as long as a turn may last."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + TURN_S_MAX
     while True:
@@ -164,7 +164,7 @@ async def _serve_bus(
 
 
 def _outages(remotes: Sequence[RemoteBroker], undead: Mapping[str, str]) -> list[str]:
-    """Why each broker is out of reach; nothing of one that is not."""
+    """Why each broker is out of reach; empty for one that is not."""
     problems = [remote.problem() for remote in remotes]
     return [
         f"{problem}; {undead[remote.name]}" if problem and remote.name in undead else problem
@@ -189,14 +189,14 @@ async def _wait_for(remotes: list[RemoteBroker], stopping: asyncio.Event) -> Non
 async def _all_up(remotes: list[RemoteBroker]) -> None:
     if not await remotes[0].wait_until_up(CATALOGUE_WAIT_MS):
         raise Unavailable(
-            f"The broker {remotes[0].name}, which keeps the catalogue, is not there: "
+            f"The broker {remotes[0].name}, which keeps the catalogue, cannot be reached: "
             f"{remotes[0].reason}"
         )
     await asyncio.gather(*(remote.wait_until_up(BROKERS_WAIT_MS) for remote in remotes[1:]))
 
 
 async def _whenever(event: asyncio.Event, work: Work) -> None:
-    """Work after each event, and again until it succeeds."""
+    """Call `work` after each event, and again until it succeeds."""
     while True:
         await event.wait()
         event.clear()
@@ -210,7 +210,7 @@ async def _whenever(event: asyncio.Event, work: Work) -> None:
 
 @final
 class _Follower:
-    """Tells brokers what became of entities. A `directory.EntityListener`."""
+    """Tells brokers about changes of entities. A `directory.EntityListener`."""
 
     def __init__(self, remotes: Sequence[RemoteBroker]) -> None:
         self._remotes = remotes

@@ -1,4 +1,4 @@
-"""The data directory: made if it is missing, and used by one process at a time."""
+"""The data directory: created if it is missing, and used by one process at a time."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _SECRET_FILES: Final = ("*.db", "*.db-wal", "*.db-shm", "*.db-journal", "tls/*-k
 def data_directory(
     path: Path, lock_name: str = SERVER_LOCK, *, wait_s: float = 0
 ) -> Iterator[None]:
-    """Hold a lock in the directory; a holder that is just ending is given `wait_s` to end."""
+    """Hold a lock in the directory; a holder that is just ending gets `wait_s` to end."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path / lock_name, os.O_CREAT | os.O_RDWR, 0o600)
     except OSError as error:
         raise Usage(
-            f"the data directory {path} cannot be used: {error.strerror}; "
-            "choose another with --data-dir or mend its permissions"
+            f"the data directory {path} cannot be used: {error.strerror}; choose another with "
+            "--data-dir or correct its permissions"
         ) from error
     try:
         _lock(descriptor, path, time.monotonic() + wait_s)
@@ -44,16 +44,16 @@ def data_directory(
 
 
 def keep_to_owner(path: Path) -> None:
-    """Close files with messages and keys to other users, and say so when the directory is open.
+    """Close files with messages and keys to other users, and warn when the directory is open.
 
-    What is made beside a database gets the mode of the database. The directory itself is left as
-    it is: whoever mounted or shared it may have had a reason.
+    Files that are created beside a database get its mode. The mode of the directory itself is not
+    changed: its owner may have a reason for it.
     """
     mode = path.stat().st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        log.warning("others can replace what is in the data directory %s: chmod 700 it", path)
+        log.warning("other users can replace files in the data directory %s: chmod 700 it", path)
     elif mode & (stat.S_IRWXG | stat.S_IRWXO):
-        log.warning("others can look into the data directory %s: chmod 700 it", path)
+        log.warning("other users can read the data directory %s: chmod 700 it", path)
     for pattern in _SECRET_FILES:
         for file in sorted(path.glob(pattern)):
             _close_to_others(file)
@@ -64,9 +64,13 @@ def _close_to_others(file: Path) -> None:
         mode = file.lstat().st_mode
         if stat.S_ISREG(mode) and mode & (stat.S_IRWXG | stat.S_IRWXO):
             file.chmod(0o600)
-            log.warning("%s was open to others; only its owner can read it now", file)
+            log.warning(
+                "%s was readable by others; its mode was changed, so that only its owner can "
+                "read it",
+                file,
+            )
     except OSError as error:
-        log.warning("%s cannot be closed to others: %s", file, error)
+        log.warning("the mode of %s cannot be restricted to its owner: %s", file, error)
 
 
 def _lock(descriptor: int, path: Path, deadline_s: float) -> None:
@@ -77,7 +81,7 @@ def _lock(descriptor: int, path: Path, deadline_s: float) -> None:
         except OSError as error:
             if time.monotonic() >= deadline_s:
                 raise CommandError(
-                    f"the data directory {path} is served by another process; "
-                    "stop that one first, or choose another directory with --data-dir"
+                    f"the data directory {path} is served by another process; stop it first, "
+                    "or choose another directory with --data-dir"
                 ) from error
         time.sleep(_POLL_S)

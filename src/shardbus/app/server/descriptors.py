@@ -1,4 +1,4 @@
-"""How many files and connections the process may have open, and who gets how many of them."""
+"""How many files and connections the process may have open, and how they are shared out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shardbus.gateway.admission.newcomers import SECURED_MAX, SILENT_MAX
 log = logging.getLogger(__name__)
 
 DESCRIPTORS_MAX: Final = 1_048_576
-"""More is never asked for, also where the system sets no limit."""
+"""The maximum that is requested, even where the system sets no limit."""
 RESERVED_MAX: Final = 1_024
 """For stores, brokers and logs."""
 HTTP_SHARE: Final = 5
-"""For so many AMQP connections there may be one over HTTP ..."""
+"""One HTTP connection for this many AMQP connections ..."""
 HTTP_LEAST: Final = 100
-"""... but so many in any case."""
+"""... but at least this many."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class DescriptorShares:
 
 
 def raise_limit() -> int:
-    """Let the process open as many files as its user allows; how many that is."""
+    """Raise the limit of open files as far as allowed; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -53,8 +53,8 @@ def places(descriptors: int, connections_max: int) -> DescriptorShares:
     silent = min(SILENT_MAX, free - amqp - http - secured)
     if amqp < connections_max:
         log.warning(
-            "connections-max is %d, but with %d file descriptors there are at most %d: "
-            "raise the limit of open files (ulimit -Hn)",
+            "connections-max is %d, but %d file descriptors allow only %d: raise the limit "
+            "of open files (ulimit -Hn)",
             connections_max,
             descriptors,
             amqp,

@@ -1,4 +1,4 @@
-"""Keeps the process of the bulk lane beside a server that has stores."""
+"""Runs the process of the bulk lane beside a server that has stores."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 RESTART_MS: Final = 1_000
 BEGIN_S_MAX: Final = 10
-"""So long the server does not say that it is ready; half a second is Arrow's to load."""
+"""How long the server delays its ready line for the lane; loading Arrow takes half a second."""
 LIBRARIES: Final = ("pyarrow", "librt")
 
 _NAME: Final = "flight"
@@ -28,7 +28,7 @@ _NAME: Final = "flight"
 
 @final
 class FlightChild:
-    """The bulk lane as a supervised process, and whether it runs."""
+    """The bulk lane as a supervised process, and its state."""
 
     def __init__(self, settings: Settings, http_port: int, certificate: tuple[Path, Path]) -> None:
         """`certificate` is used where the lane has TLS."""
@@ -43,17 +43,17 @@ class FlightChild:
         self._begun = asyncio.Event()
 
     async def begun(self) -> None:
-        """Return when the process serves, has failed to, or takes too long."""
+        """Return when the process serves, has failed, or takes too long."""
         with suppress(TimeoutError):
             async with asyncio.timeout(BEGIN_S_MAX):
                 await self._begun.wait()
 
     async def run(self) -> None:
-        """Until cancelled; the process has ended then."""
+        """Run until cancelled; then the process has ended."""
         await self._supervisor.run()
 
     def problems(self) -> list[str]:
-        """Nothing while it runs, nor while it starts for the first time."""
+        """Empty while it runs, and while it starts for the first time."""
         return [f"the bulk lane does not run: {self._why}"] if self._why else []
 
     def readings(self) -> list[MetricReading]:
@@ -68,7 +68,8 @@ class FlightChild:
         click.echo(line, err=True)
 
     def _ended(self, how: str) -> None:
-        # Who could not start said why in the last line; who was killed could not say anything.
+        # A process that could not start wrote the reason in its last line; one that was killed
+        # could not.
         self._why = how if self._is_up else self._last_line or how
         self._begun.set()
         self._is_up = False
@@ -76,7 +77,7 @@ class FlightChild:
 
 
 def flight_port(settings: Settings) -> int:
-    """Where the bulk lane is to listen; 0 when it is off, or cannot be for want of a library."""
+    """The port of the bulk lane; 0 when it is off, or a library is missing."""
     if settings.flight_port:
         for library in LIBRARIES:
             if importlib.util.find_spec(library) is None:
@@ -91,7 +92,9 @@ def flight_url(settings: Settings, host: str) -> str:
 
 
 def is_secure(settings: Settings) -> bool:
-    """One port cannot have both: Flight's server has one kind of socket."""
+    """Whether the lane has TLS. A port has either TLS or not: Flight's server has one kind of
+    socket.
+    """
     if settings.flight_tls == "auto":
         return not settings.is_loopback
     return settings.flight_tls == "on"
@@ -116,5 +119,5 @@ def _command(settings: Settings, http_port: int, certificate: tuple[Path, Path])
 
 
 def _near(host: str) -> str:
-    """Where a server that listens on a host is reached from the same machine."""
+    """The address of a server on this machine, given the host it listens on."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

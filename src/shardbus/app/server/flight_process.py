@@ -1,4 +1,4 @@
-"""The bulk lane in a process of its own: it may use its time as it likes, brokers have theirs."""
+"""The bulk lane in its own process, so that its load does not delay brokers."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from shardbus.gateway.flight.server.bus import BusClient
 from shardbus.gateway.flight.server.lane import Lane
 from shardbus.stores.base.store import StoreError
 
-# Batches are megabytes that come and go: taken from the system and given back each time, they
-# would be filled with zeros each time.
+# Batches are megabytes that come and go: returned to the system each time, they would be zeroed
+# each time.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES: Final = 64 * 1024 * 1024
@@ -48,9 +48,9 @@ class FlightOptions:
 
 
 def run_flight(options: FlightOptions) -> int:
-    """Serve until a signal; the exit code. Raises CommandError when it cannot start."""
+    """Serve until a signal; returns the exit code. Raises CommandError when it cannot start."""
     log_to_stderr(options.log_level)
-    # Before there is another thread, so that it is not one of Arrow's that gets them.
+    # Before there is another thread, so that none of Arrow's threads gets the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     _keep_memory()
     scheme = "grpc+tcp" if options.certificate is None else "grpc+tls"
@@ -77,7 +77,7 @@ def run_flight(options: FlightOptions) -> int:
     if options.beats:
         threading.Thread(target=_beat_on, daemon=True).start()
     click.echo(f"ready {scheme}://{host}:{lane.port}")
-    # Arrow's own way to wait never comes back to Python, where a handler would be run.
+    # Arrow's own wait never returns to Python, where a signal handler would run.
     signal.sigwait(_ENDING)
     lane.shutdown()
     for client in (bus, strangers):
@@ -86,7 +86,7 @@ def run_flight(options: FlightOptions) -> int:
 
 
 def _check_address(host: str, port: int) -> None:
-    """OSError when nobody can listen there: of gRPC's own error only its log says why."""
+    """Raises OSError when the address cannot be used: gRPC reports the reason only in its log."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     socket.create_server((host, port), family=family).close()
 
@@ -99,14 +99,14 @@ def _read(files: tuple[Path, Path] | None) -> tuple[str, str] | None:
 
 
 def _end_with_stdin() -> None:
-    """Whoever started us has gone, however that happened."""
+    """End when the process that started this one has ended, in whatever way."""
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os._exit(0)
 
 
 def _beat_on() -> None:
-    """Where a thread of Python gets its turn the others do, too."""
+    """While a Python thread runs, the others can run, too."""
     while True:
         beat()
         time.sleep(BEAT_MS / 1000)

@@ -1,4 +1,4 @@
-"""What clients see of the bus: ports, protocols, and the line that says it is ready."""
+"""The client side of the bus: ports, protocols, and the ready line."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ SWEEP_S: Final = 600
 SWEEP_AGAIN_S: Final = 5
 IDLE_LOOK_S: Final = 10
 KEY_CHARACTERS_WISE: Final = 22
-"""Of 64 different characters these make 128 bits."""
+"""This many characters out of 64 have 128 bits."""
 
 
 async def serve_clients(
@@ -71,9 +71,9 @@ async def serve_clients(
     outages: Callable[[], list[str]],
     backups: KeptBackups,
 ) -> None:
-    """Open the ports, say that we are ready, and serve until told to stop.
+    """Open the ports, print the ready line, and serve until told to stop.
 
-    `outages` says of each broker why it is out of reach; nothing of one that is not.
+    `outages` returns why each broker is out of reach; empty for one that is not.
     """
     throttle = _throttle(settings, bus)
     shared = places(raise_limit(), settings.connections_max)
@@ -91,7 +91,7 @@ async def serve_clients(
     site, metrics = _web(settings, bus, throttle, told)
     await _set_up(settings, bus, site)
     certificate = served_certificate(settings, bus.clock)
-    # Whoever is bound to the loopback may use the key that everybody knows.
+    # On the loopback address the bus may have the public key.
     websockets = WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)
     gateway = HttpGateway(
         site.respond, site.refused, connections_max=shared.http, websockets=websockets
@@ -131,7 +131,7 @@ async def serve_clients(
 class _Doors:
     """What each kind of port serves.
 
-    Administration clients dial HTTPS on whatever port the connection string names, so that one
+    Administration clients use HTTPS on whatever port the connection string has, so the TLS port
     serves everything.
     """
 
@@ -178,14 +178,16 @@ def _amqp_server(
 
 
 def _buffered_bytes_max(bus: Bus) -> int:
-    """What a connection may hold of unfinished messages: one of the largest, or many others."""
+    """How many bytes of incomplete messages a connection may hold: one of the largest, or many
+    others.
+    """
     largest_bytes = bus.namespace.settings.tier.message_kb_max * 1024
     return max(BUFFERED_BYTES_LEAST, largest_bytes + largest_bytes // 4)
 
 
 @dataclass(frozen=True)
 class _Told:
-    """What the web tells about, beside the namespace."""
+    """What the HTTP site reports, besides the namespace."""
 
     pipelines: PipelineChild
     backups: KeptBackups
@@ -198,7 +200,7 @@ class _Told:
 def _web(
     settings: Settings, bus: Bus, throttle: Throttle | None, told: _Told
 ) -> tuple[Site, Metrics]:
-    """All that HTTP clients reach, and the metrics, which want to know more."""
+    """The HTTP site, and its metrics, to which sources are added."""
     namespace, authorizer, counts = bus.namespace, bus.authorizer, HttpCounts()
     metrics = Metrics(namespace, told.health, counts)
     metrics.watch_followers(told.pipelines.kept.followers)
@@ -206,7 +208,7 @@ def _web(
     def brokers() -> list[BrokerHealth]:
         return broker_healths(bus, told.broker_names, told.outages())
 
-    # With the development key everybody may see everything anyway.
+    # With the public development key everybody may see everything anyway.
     is_open = settings.has_development_key
     site = Site(
         Admin(namespace, authorizer, bus.clock),
@@ -242,7 +244,7 @@ def _web(
 
 
 def _door_problems(opened: Sequence[Listener], others: Sequence[FlightChild | Issuer]) -> list[str]:
-    """What keeps clients out: the same on all ports of ours, and something else elsewhere."""
+    """What keeps clients out: the same for all our ports, and separately for each of the others."""
     closed = {problem for listener in opened for problem in listener.problems()}
     return [*sorted(closed), *(problem for other in others for problem in other.problems())]
 
@@ -274,7 +276,7 @@ def _readings(forwarder: Forwarder, slowdown: Slowdown) -> list[MetricReading]:
 
 
 async def _until(stopping: asyncio.Event, lanes: Sequence[FlightChild], line: str) -> None:
-    """Say that we are ready when all ports that the line names are served, and wait."""
+    """Print the ready line when all ports in it are served, and wait."""
     for lane in lanes:
         await lane.begun()
     click.echo(line)
@@ -282,7 +284,7 @@ async def _until(stopping: asyncio.Event, lanes: Sequence[FlightChild], line: st
 
 
 def _chores(bus: Bus, backups: KeptBackups, others: Sequence[FlightChild | Issuer]) -> list[Work]:
-    """What the bus has to be reminded of while it serves, and whoever runs beside it."""
+    """The periodic work of the bus while it serves, and that of the processes beside it."""
     return [
         *(other.run() for other in others),
         _sweep_now_and_then(bus),
@@ -293,7 +295,7 @@ def _chores(bus: Bus, backups: KeptBackups, others: Sequence[FlightChild | Issue
 
 
 async def _sweep_now_and_then(bus: Bus) -> None:
-    """Remove what deletions and crashes left behind, should a broker have been away at the time."""
+    """Remove what deletions and crashes left behind, if a broker was away at the time."""
     waited_s = 0
     while True:
         await asyncio.sleep(SWEEP_AGAIN_S)
@@ -305,7 +307,7 @@ async def _sweep_now_and_then(bus: Bus) -> None:
         try:
             await bus.namespace.sweep()
         except Unavailable as error:
-            log.warning("sweeping waits for the next time: %s", error)
+            log.warning("the sweep is put off until the next time: %s", error)
 
 
 def _throttle(settings: Settings, bus: Bus) -> Throttle | None:
@@ -314,7 +316,7 @@ def _throttle(settings: Settings, bus: Bus) -> Throttle | None:
 
 
 async def _delete_idle_now_and_then(bus: Bus) -> None:
-    """Delete entities that nobody used for as long as their descriptions allow."""
+    """Delete entities that were idle for as long as their descriptions allow."""
     while True:
         await asyncio.sleep(IDLE_LOOK_S)
         await bus.namespace.delete_idle()
@@ -331,10 +333,10 @@ class Ports:
 
 
 def ready_line(settings: Settings, ports: Ports) -> str:
-    """The one line on standard output that tells people and programs that we serve, and where."""
-    # The development certificate has the name; any other loopback address must be told as it is.
+    """The one line on standard output that says that the server is ready, and where it listens."""
+    # The development certificate has this name; other loopback addresses are shown as they are.
     host = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
-    # Who keeps the key in a file does not want it in whatever gathers standard output.
+    # A key from a file must not appear in a log of standard output.
     key = "***" if settings.sas_key_file is not None else settings.sas_key
     words = [
         "ready",
@@ -353,7 +355,10 @@ def namespace_settings(settings: Settings) -> NamespaceSettings:
     tier = tier_named(settings.tier, settings.premium_generation)
     root = AccessRule(DEVELOPMENT_KEY_NAME, ALL_RIGHTS, settings.sas_key)
     if not settings.is_loopback and len(settings.sas_key) < KEY_CHARACTERS_WISE:
-        log.warning("sas-key is short enough to be guessed: `openssl rand -base64 32` makes one")
+        log.warning(
+            "sas-key is short enough to be guessed: make a longer one with `openssl rand -base64 "
+            "32`"
+        )
     chosen = NamespaceSettings(tier, root)
     chosen.is_partitioned_by_default = settings.partitioned_by_default
     chosen.entities_max = settings.entities_max

@@ -1,7 +1,7 @@
-"""When Python looks for garbage that references cannot find.
+"""When Python's cyclic garbage collector runs.
 
-Messages make no cycles, yet every collection walks all that wait: left alone, collecting costs 13 %
-of the time of a send. Connections do make cycles, so they decide when it is worth a walk.
+Messages make no cycles, yet every collection walks all that wait: by default this costs 13 % of the
+time of a send. Connections do make cycles, so their number decides when a collection is worthwhile.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from typing import Final
 
 LOOK_S: Final = 30
 CLOSED_CONNECTIONS: Final = 200
-"""So many closed connections are worth a collection."""
+"""This many closed connections are worth a collection."""
 LOOKS_MAX: Final = 20
-"""And so many looks, for whatever else makes cycles."""
+"""And this many checks, for other causes of cycles."""
 
-# A walk holds everybody up: of what is new 50,000 objects are walked at once, then six times as
-# many, which is some twenty milliseconds. Publishing to many subscriptions makes a million. Fewer
-# at once would cost receivers a tenth of their speed: more of what is on its way is then walked.
+# A collection stops everything else: of new objects 50,000 are walked at once, then six times as
+# many, which takes some twenty milliseconds. Publishing to many subscriptions makes a million.
+# Smaller steps would cost receivers a tenth of their speed, because more objects in use are walked.
 NEW_MAX: Final = 50_000
 YOUNG_MAX: Final = 4
 OLD_MAX: Final = 5_000
 
 
 def calm() -> None:
-    """Collect what start-up left, keep the rest out of every later walk, and walk rarely."""
+    """Collect the garbage of the start, exclude the rest from later collections, and collect
+    rarely.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(NEW_MAX, YOUNG_MAX, OLD_MAX)

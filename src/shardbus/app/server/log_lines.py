@@ -4,7 +4,7 @@ import logging
 import re
 from typing import Final
 
-# What a token signs with, and what a connection string opens with.
+# The signature of a token, and the key of a connection string.
 _SECRET: Final = re.compile(
     r"(sig=|SharedAccessKey=|SharedAccessSignature=)(?!SharedAccessSignature)[^&;\s'\"]+",
     re.IGNORECASE,
@@ -15,9 +15,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class LineFormatter(logging.Formatter):
-    """Escapes what would start a line of its own or talk to a terminal, and hides keys.
+    """Escapes line breaks and control characters, and hides keys.
 
-    Nobody is meant to log a secret: this is for the day when somebody does.
+    No code should log a secret: this is a second line of defence.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""`shardbus serve --broker-processes` and `shardbus gateway`: brokers outside this process."""
+"""`shardbus serve --broker-processes` and `shardbus gateway`: brokers in other processes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LIST_NAME = "brokers.conf"
 
 
 def run_with_processes(settings: Settings) -> int:
-    """Serve with each broker as a supervised process; the exit code."""
+    """Serve with each broker as a supervised process; returns the exit code."""
     log_to_stderr(settings.log_level)
     with data_directory(settings.data_dir):
         _check(settings)
@@ -57,7 +57,7 @@ def run_with_processes(settings: Settings) -> int:
 
 
 def _check(settings: Settings) -> None:
-    """Say at once, before anything is made, what every broker would say to nobody."""
+    """Check at once, before anything is created, what every broker process would only log."""
     try:
         stores_of(settings.data_dir, settings.store).check_start()
     except StoreError as error:
@@ -65,16 +65,16 @@ def _check(settings: Settings) -> None:
 
 
 def run_gateway(settings: Settings) -> int:
-    """Serve clients over the brokers that a file lists; the exit code."""
+    """Serve clients for the brokers in a file; returns the exit code."""
     log_to_stderr(settings.log_level)
     if settings.brokers_config is None:
-        raise Usage("name the list of brokers with --brokers-config")
+        raise Usage("give the list of brokers with --brokers-config")
     if settings.secret_file is None:
-        raise Usage("name the file with the brokers' secret with --secret-file")
+        raise Usage("give the file with the brokers' secret with --secret-file")
     addresses = read_broker_list(settings.brokers_config)
     secret = read_secret(settings.secret_file)
     with data_directory(settings.data_dir):
-        # The stores are elsewhere, and the bulk lane is where they are.
+        # The stores are elsewhere, and the bulk lane runs beside them.
         _run(_gateway(replace(settings, flight_port=0), addresses, secret))
     return 0
 
@@ -124,7 +124,7 @@ def _command(settings: Settings, index: int, address: BrokerAddress) -> list[str
 
 
 def _write_list(path: Path, listed: str) -> None:
-    """Tell other gateways where the brokers are; on a full disk the former list must do."""
+    """Write the list of brokers for other gateways; on a full disk the former list stays."""
     try:
         if path.exists() and path.read_text(encoding="utf-8") == listed:
             return

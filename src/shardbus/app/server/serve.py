@@ -1,4 +1,4 @@
-"""`shardbus serve`: everything that the settings ask for, wired and served until a signal."""
+"""`shardbus serve`: everything that the settings ask for, in one process, until a signal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from shardbus.stores.base.store import StoreError
 
 
 def run(settings: Settings) -> int:
-    """Serve until SIGINT or SIGTERM; the exit code. Raises CommandError when it cannot start."""
+    """Serve until SIGINT or SIGTERM; returns the exit code. Raises CommandError when it cannot
+    start.
+    """
     log_to_stderr(settings.log_level)
     with data_directory(settings.data_dir):
         try:
@@ -87,7 +89,7 @@ async def _serve(settings: Settings) -> None:
             ),
         )
     finally:
-        # First of all: what somebody still reads, a store cannot put in order at its end.
+        # First: a store cannot finish its log at the end while a backup still reads it.
         for part in parts:
             await part.close()
         for broker in brokers:

@@ -1,4 +1,4 @@
-"""What every process of the bus does alike: say what happens, and stop when told to."""
+"""What every process of the bus shares: logging, and stopping on a signal."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Work = Coroutine[object, object, None]
 
 
 async def alongside(work: Work, chores: Sequence[Work]) -> None:
-    """Do the work while the chores run beside it; they are cancelled when it ends.
+    """Run the work with the chores beside it; they are cancelled when it ends.
 
-    What the work raises passes through as it is, and not in a group: it may be for the user.
+    Exceptions of the work are raised as they are, and not in a group: they may be for the user.
     """
     failure: Exception | None = None
     async with asyncio.TaskGroup() as tasks:
@@ -56,23 +56,23 @@ def stop_on_signals() -> asyncio.Event:
 
 
 def beat() -> None:
-    """Tell whoever started us that we are alive; nothing while nobody reads it."""
+    """Tell the supervisor that this process is alive; does nothing while nobody reads it."""
     with suppress(OSError):
-        # A pipe that nobody reads fills up, and must not stop us.
+        # A pipe that nobody reads fills up, and must not block this process.
         _, writable, _ = select.select([], [_STDOUT], [], 0)
         if writable:
             os.write(_STDOUT, f"{BEAT}\n".encode())
 
 
 async def beat_on() -> None:
-    """Beat for as long as the event loop turns, until cancelled."""
+    """Beat for as long as the event loop runs, until cancelled."""
     while True:
         beat()
         await asyncio.sleep(BEAT_MS / 1000)
 
 
 def end_with_stdin() -> None:
-    """End this process as SIGTERM would when its standard input does: who started it has gone."""
+    """End this process as SIGTERM would when its standard input ends: its supervisor has gone."""
 
     def wait() -> None:
         while os.read(sys.stdin.fileno(), 4096):

@@ -42,7 +42,7 @@ DEFAULT_AUDIENCES: Final = (
 
 
 class SettingError(Usage):
-    """A setting that cannot be used; the text names the setting, where it came from and why."""
+    """An invalid setting; the text names the setting, its source and the reason."""
 
     def __init__(self, name: str, source: str, reason: str) -> None:
         super().__init__(f"setting {name} ({source}): {reason}")
@@ -52,7 +52,7 @@ class SettingError(Usage):
 
 
 class Kind(Enum):
-    """How the text of a setting is read; the value is what the reference page calls it."""
+    """How the text of a setting is read; the value is its name in the reference."""
 
     TEXT = "text"
     PATH = "path"
@@ -65,7 +65,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table; `least` and `most` bound numbers, `choices` closes a choice."""
+    """One row of the table; `least` and `most` bound numbers, `choices` lists the allowed words."""
 
     name: str
     kind: Kind
@@ -101,48 +101,56 @@ def _count(name: str, default: int, most: int, text: str) -> Setting:
 
 
 TABLE: Final[tuple[Setting, ...]] = (
-    Setting("host", Kind.TEXT, "127.0.0.1", "Address to listen on; beyond loopback needs a key."),
-    _port("amqp_port", 5672, "AMQP port; 0 takes a free one."),
-    _port("http_port", 5300, "HTTP port (management, health); 0 takes a free one."),
-    _port("flight_port", 5301, "Bulk lane (Arrow Flight); 0 switches it off."),
-    _choice(
-        "flight_tls", ("auto", "on", "off"), "auto", "TLS on the bulk lane; auto: beyond loopback."
+    Setting(
+        "host", Kind.TEXT, "127.0.0.1", "Address to listen on; any but loopback requires a key."
     ),
-    _port("tls_port", 5671, "AMQP over TLS; 0 switches it off."),
-    Setting("tls_cert", Kind.PATH, "", "PEM certificate chain; empty makes a development one."),
-    Setting("tls_key", Kind.PATH, "", "PEM private key that belongs to the certificate."),
-    Setting("data_dir", Kind.PATH, "./shardbus-data", "Directory of everything that is durable."),
+    _port("amqp_port", 5672, "AMQP port; 0 chooses a free one."),
+    _port("http_port", 5300, "HTTP port (management, health); 0 chooses a free one."),
+    _port("flight_port", 5301, "Port of the bulk lane (Arrow Flight); 0 switches it off."),
+    _choice(
+        "flight_tls",
+        ("auto", "on", "off"),
+        "auto",
+        "TLS on the bulk lane; auto: except on loopback.",
+    ),
+    _port("tls_port", 5671, "Port of AMQP over TLS; 0 switches it off."),
+    Setting(
+        "tls_cert", Kind.PATH, "", "PEM certificate chain; empty creates a development certificate."
+    ),
+    Setting("tls_key", Kind.PATH, "", "PEM private key of the certificate."),
+    Setting("data_dir", Kind.PATH, "./shardbus-data", "Directory of all durable data."),
     Setting(
         "backup_dir",
         Kind.PATH,
         "",
-        "Directory below which backups are made; empty: `backups` in the data directory.",
+        "Directory for backups; empty: `backups` in the data directory.",
     ),
     Setting(
         "capture_dir",
         Kind.TEXT,
         "",
-        "Directory or URL below which pipelines capture; empty: `captured` in the data directory.",
+        "Directory or URL for captured data of pipelines; empty: `captured` in the data directory.",
     ),
     Setting(
         "spark_master",
         Kind.TEXT,
         "",
-        "Spark that runs pipelines, as in spark://host:7077 or sc://host:15002; empty: here.",
+        "Spark that runs pipelines, as in spark://host:7077 or sc://host:15002; empty: this "
+        "machine.",
     ),
     Setting("store", Kind.TEXT, DEFAULT_STORE, f"Kind of the message stores: {KINDS_OF_STORES}."),
-    _count("brokers", 4, 64, "Message brokers, each with a store of its own."),
+    _count("brokers", 4, 64, "Number of message brokers, each with its own store."),
     Setting(
         "broker_processes",
         Kind.SWITCH,
         False,
-        "Each broker as a process of its own, watched and started again when it ends.",
+        "Run each broker in its own process, which is supervised and restarted when it ends.",
     ),
     Setting(
         "broker_silent_ms",
         Kind.COUNT,
         30_000,
-        "A broker process without a sign of life for so long is killed and started again.",
+        "A broker process that is silent for this long is killed and restarted.",
         least=2_000,
         most=3_600_000,
     ),
@@ -150,13 +158,14 @@ TABLE: Final[tuple[Setting, ...]] = (
         "broker_restart_ms",
         500,
         600_000,
-        "Wait before a broker process that ended is started again; doubles up to 30 s.",
+        "Delay before a broker process that ended is restarted; doubles up to 30 s.",
     ),
     Setting(
         "brokers_config",
         Kind.PATH,
         "",
-        "For `gateway`: file of broker addresses, unix:PATH or tcp://HOST:PORT a line, in order.",
+        "For `gateway`: file of broker addresses, unix:PATH or tcp://HOST:PORT, one per "
+        "line, in order.",
     ),
     Setting(
         "secret_file",
@@ -169,13 +178,13 @@ TABLE: Final[tuple[Setting, ...]] = (
         "premium_generation",
         ("newer", "older"),
         "newer",
-        "Premium only: newer never partitions, older always does, in 2 fragments.",
+        "Premium only: newer never partitions entities, older always does, in 2 fragments.",
     ),
     Setting(
         "partitioned_by_default",
         Kind.SWITCH,
         True,
-        "Whether an entity is partitioned when its creator does not say, where the tier asks.",
+        "Whether an entity is partitioned by default, where the tier allows a choice.",
     ),
     Setting(
         "sas_key",
@@ -187,7 +196,7 @@ TABLE: Final[tuple[Setting, ...]] = (
         "sas_key_file",
         Kind.PATH,
         "",
-        "File with that key, in place of --sas-key, which everybody on the machine can see.",
+        "File with that key; other users of the machine can see the value of --sas-key.",
     ),
     Setting(
         "oidc_issuer",
@@ -211,40 +220,42 @@ TABLE: Final[tuple[Setting, ...]] = (
         "durability",
         ("full", "relaxed"),
         "full",
-        "full: an accepted message is fsynced; relaxed: a power cut may lose the last moments.",
+        "full: an accepted message is fsynced; relaxed: a power cut may lose the latest ones.",
     ),
-    _count("entities_max", 10_000, 1_000_000, "Most entities in the namespace."),
+    _count("entities_max", 10_000, 1_000_000, "Maximum number of entities in the namespace."),
     _count(
         "partitioned_entities_max",
         100,
         1_000_000,
-        "Most partitioned entities in the namespace; not applied to Premium.",
+        "Maximum number of partitioned entities in the namespace; not for Premium.",
     ),
     Setting(
         "fragment_mb_max",
         Kind.COUNT,
         0,
-        "Most megabytes in one fragment, whatever its entity allows (small disks); 0: no such cap.",
+        "Maximum size of one fragment in megabytes, whatever its entity allows; 0: no cap.",
         most=1_000_000,
     ),
     Setting(
         "reserve_mb",
         Kind.COUNT,
         16,
-        "Megabytes kept beside each store so that a full disk can be emptied; 0: none.",
+        "Megabytes reserved beside each store for removing messages from a full disk; 0: none.",
         most=100_000,
     ),
     _count(
         "connections_max",
         5_000,
         1_000_000,
-        "Most AMQP connections, and a fifth as many over HTTP; each needs a file descriptor.",
+        "Maximum number of AMQP connections, and a fifth as many over HTTP; each needs a "
+        "descriptor.",
     ),
     Setting(
         "throttle_credits_per_s",
         Kind.COUNT,
         0,
-        "Throttling: a message costs 1 credit, other requests 10; beyond, server-busy. 0: off.",
+        "Throttling: a message costs 1 credit, other requests 10; without credits, "
+        "server-busy. 0: off.",
         most=100_000_000,
     ),
     _choice(
@@ -257,11 +268,13 @@ TABLE: Final[tuple[Setting, ...]] = (
         "transaction_messages_max",
         1_000,
         10_000,
-        "Most messages sent, and most settled, in an extended transaction; compatible: 100.",
+        "Maximum messages sent, and settled, in an extended transaction; compatible: 100.",
     ),
-    _count("transaction_ms", 120_000, 600_000, "After so long an open transaction is rolled back."),
+    _count(
+        "transaction_ms", 120_000, 600_000, "Time after which an open transaction is rolled back."
+    ),
     _choice(
-        "log_level", ("debug", "info", "warning", "error"), "info", "Least level that is logged."
+        "log_level", ("debug", "info", "warning", "error"), "info", "Lowest level that is logged."
     ),
 )
 
@@ -270,7 +283,7 @@ _ROWS: Final[dict[str, Setting]] = {row.name: row for row in TABLE}
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the server runs with: checked, and `sas_key` never empty."""
+    """The settings of the server: checked, and `sas_key` never empty."""
 
     host: str
     amqp_port: int
@@ -355,12 +368,12 @@ def load(
     config: Sequence[str] = (),
     default_file: Path = DEFAULT_FILE,
 ) -> Settings:
-    """The settings from all sources, or `SettingError` for the first that cannot be used.
+    """The settings from all sources, or `SettingError` for the first invalid one.
 
-    `flags` holds only what was given, by setting name. `config` are the files that flags named;
-    else `SHARDBUS_CONFIG` names them, as PATH does; else `default_file` is read if it exists. A
-    later file wins. Variables that are no setting are passed over, because orchestrators invent
-    names such as `SHARDBUS_SERVICE_HOST`.
+    `flags` has only the given flags, by setting name. `config` has the files that flags named; else
+    `SHARDBUS_CONFIG` lists them, as PATH does; else `default_file` is read if it exists. A later
+    file takes precedence. Unknown variables are ignored, because orchestrators invent names such as
+    `SHARDBUS_SERVICE_HOST`.
     """
     named = environment.get(ENVIRONMENT_PREFIX + "CONFIG", "").split(os.pathsep)
     files = [Path(name) for name in config or named if name]
@@ -376,7 +389,7 @@ def load(
 
 
 class _Gathered:
-    """Values as the sources give them, weakest source first, each with the place it came from."""
+    """Values from all sources, weakest source first, each with its source."""
 
     def __init__(self) -> None:
         self._values: dict[str, Value] = {row.name: row.default for row in TABLE}
@@ -388,7 +401,7 @@ class _Gathered:
         self._sources[row.name] = source
 
     def add_file(self, path: Path) -> None:
-        """Take a file's settings, and keep what it says of entities."""
+        """Add a file's settings, and keep its entities."""
         try:
             config = read_config(path)
         except FileUnreadable as error:
@@ -397,7 +410,9 @@ class _Gathered:
         for key, raw in config.settings.items():
             row = _ROWS.get(key.replace("-", "_"))
             if row is None:
-                raise SettingError(key, f"file {path}", f"there is no such setting{_nearest(key)}")
+                raise SettingError(
+                    key, f"file {path}", f"the setting does not exist{_nearest(key)}"
+                )
             if row.kind is Kind.TEXTS and isinstance(raw, list):
                 raw = ";".join(str(text) for text in raw)
             if not isinstance(raw, str | int):
@@ -464,7 +479,10 @@ class _Gathered:
         if not path:
             return
         if self._text("sas_key"):
-            self._refuse("sas_key_file", f"give it or sas-key ({self._sources['sas_key']})")
+            self._refuse(
+                "sas_key_file",
+                f"give either this or sas-key ({self._sources['sas_key']}), not both",
+            )
         try:
             with Path(path).open(encoding="utf-8") as file:
                 key = file.read(KEY_FILE_CHARACTERS_MAX).strip()
@@ -477,27 +495,27 @@ class _Gathered:
     def _check_key(self) -> None:
         key, host = self._text("sas_key"), self._text("host")
         if any(character.isspace() or character == ";" for character in key):
-            self._refuse("sas_key", "must not hold spaces or semicolons")
+            self._refuse("sas_key", "must not contain spaces or semicolons")
         if key in ("", DEVELOPMENT_KEY) and not is_loopback(host):
             self._refuse(
                 "sas_key",
-                f"the development key is public, so {host} is not served with it: "
-                "give a key of your own with --sas-key-file, or listen on 127.0.0.1",
+                f"the development key is public, so it cannot be used on {host}: give your "
+                "own key with --sas-key-file, or listen on 127.0.0.1",
             )
 
     def _check_store(self) -> None:
         store = self._text("store")
         kind, colon, _ = store.partition(":")
         if not colon or kind not in STORES:
-            self._refuse("store", f"{store!r} is no kind of store; use {KINDS_OF_STORES}")
+            self._refuse("store", f"{store!r} is not a kind of store; use {KINDS_OF_STORES}")
 
     def _check_certificate(self) -> None:
         for name, other in (("tls_cert", "tls_key"), ("tls_key", "tls_cert")):
             path = self._text(name)
             if path and not self._text(other):
-                self._refuse(name, f"needs {_ROWS[other].flag} beside it")
+                self._refuse(name, f"requires {_ROWS[other].flag}")
             if path and not Path(path).is_file():
-                self._refuse(name, f"there is no file {path}")
+                self._refuse(name, f"the file {path} does not exist")
 
     def _check_sign_in(self) -> None:
         issuer = self._text("oidc_issuer")
@@ -544,7 +562,7 @@ class _Gathered:
 
 
 def read_value(row: Setting, raw: Value, source: str) -> Value:
-    """The value that a source gives, or `SettingError` when it is not what the row asks for."""
+    """The value from a source, or `SettingError` when it is invalid."""
     match row.kind:
         case Kind.PORT | Kind.COUNT:
             return _read_number(row, raw, source)

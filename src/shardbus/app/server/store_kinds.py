@@ -1,4 +1,4 @@
-"""The stores that a setting asks for. Nobody else in `app` knows how to find them."""
+"""Finds the stores of a setting; no other module in `app` does."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ def stores_of(
     durability: Durability = "full",
     reserve_mb: int = 0,
 ) -> Stores:
-    """The stores of a data directory; StoreError when the setting asks for what cannot be."""
+    """The stores of a data directory; StoreError for an invalid setting."""
     kind, _, address = store.partition(":")
     if kind not in STORES:
-        raise StoreError(f"{store!r} is no kind of store; use {KINDS_OF_STORES}")
-    # Late: a kind of store may need what is not installed where another is used.
+        raise StoreError(f"{store!r} is not a kind of store; use {KINDS_OF_STORES}")
+    # Imported late: a kind of store may need libraries that are not installed where another is
+    # used.
     package = import_module(STORES[kind])
     found: Stores = package.stores(Site(data_dir, address, durability, reserve_mb * MEGABYTE))
     return found

@@ -1,6 +1,6 @@
-"""Keeps broker processes running: starts them, starts them again, passes on what they say.
+"""Keeps broker processes running: starts them, restarts them, passes their output on.
 
-A child that is watched beats: it writes a line every BEAT_MS. One that stops doing so hangs, and is
+A watched child beats: it writes a line every BEAT_MS. A child that stops beating hangs, and is
 killed (docs/adr/0041-hung-processes.md).
 """
 
@@ -14,23 +14,23 @@ from typing import Final, final
 
 log = logging.getLogger(__name__)
 
-_HUNG: Final = "showed no sign of life"
+_HUNG: Final = "was silent"
 
 RESTART_MS_MAX: Final = 30_000
-# Whoever ran this long was well: the next restart is soon again.
+# A child that ran this long was well: the next restart is soon again.
 WELL_MS: Final = 10_000
 STOP_MS: Final = 10_000
 BEAT_MS: Final = 500
 TICK_MS: Final = 250
 BEAT: Final = "beat"
-"""The line of a child that is alive; it is not passed on."""
+"""The beat of a child; it is not passed on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process to keep, and the name that its lines get.
+    """A process to keep running, and the prefix of its lines.
 
-    One that beat and then shows no sign of life for `silent_ms` is killed; 0: it is not watched.
+    A child that beats and is then silent for `silent_ms` is killed; 0: it is not watched.
     """
 
     name: str
@@ -40,25 +40,25 @@ class Child:
 
 @final
 class _Pulse:
-    """How long a child has been silent, in ticks of ours: if it was us who stood still, or the
-    whole machine, nobody was silent.
+    """How long a child has been silent, counted in our ticks: a pause of this process, or of the
+    whole machine, is not silence.
     """
 
     def __init__(self, silent_ms: int) -> None:
         self._silent_ms = silent_ms
         self._ticks = 0
-        # However long a start takes: a store may have to be recovered.
+        # A start may take any time: a store may have to be recovered.
         self._has_begun = False
 
     def hear(self, line: str) -> bool:
-        """Note a line; whether it is for people."""
+        """Note a line; returns whether to pass it on."""
         self._ticks = 0
         is_beat = self._silent_ms > 0 and line == BEAT
         self._has_begun = self._has_begun or is_beat
         return not is_beat
 
     def is_gone(self) -> bool:
-        """Count a tick; whether it was one too many."""
+        """Count a tick; returns whether the child has been silent for too long."""
         self._ticks += self._has_begun
         return self._ticks * TICK_MS > self._silent_ms
 
@@ -67,9 +67,8 @@ class _Pulse:
 class Supervisor:
     """Runs children until cancelled; then they are stopped before `run` returns.
 
-    The n-th restart in a row waits `restart_ms` times 2 to the n-1, at most RESTART_MS_MAX
-    (or `restart_ms`). A child that reads its standard input sees it end when this process ends,
-    however that ends.
+    The n-th restart in a row waits `restart_ms` times 2 to the n-1, at most RESTART_MS_MAX (or
+    `restart_ms`). The standard input of a child ends when this process ends, in whatever way.
     """
 
     def __init__(
@@ -80,14 +79,14 @@ class Supervisor:
         say: Callable[[str], None],
         ended: Callable[[str], None] | None = None,
     ) -> None:
-        """`say` gets every line that a child writes, with the child's name before it, and `ended`
-        how each life of a child ended.
+        """`say` is called with every line of a child, prefixed with its name, and `ended` with how
+        each run of a child ended.
         """
         self._children = children
         self._restart_ms = restart_ms
         self._say = say
         self._ended = ended
-        # Why a child that was killed is not there yet; such as wait for a disk do not even die.
+        # Why a killed child is not back yet; a process that waits for a disk does not even die.
         self.undead: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -101,24 +100,24 @@ class Supervisor:
         while True:
             started_s = loop.time()
             end = await self._live(child)
-            # Who hung was not well: should it hang again, there is no use in hurrying.
+            # A child that hung was not well: its next restart must not be hurried.
             if (loop.time() - started_s) * 1000 >= WELL_MS and not end.startswith(_HUNG):
                 wait_ms = self._restart_ms
             if self._ended is not None:
                 self._ended(end)
-            log.error("%s %s; it is started again in %d ms", child.name, end, wait_ms)
+            log.error("%s %s; it is restarted in %d ms", child.name, end, wait_ms)
             await asyncio.sleep(wait_ms / 1000)
             wait_ms = max(self._restart_ms, min(wait_ms * 2, RESTART_MS_MAX))
 
     async def _live(self, child: Child) -> str:
-        """One life of a child; how it ended."""
+        """One run of a child; returns how it ended."""
         try:
             process = await asyncio.create_subprocess_exec(
                 *child.command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.STDOUT,
-                # A Ctrl-C in the terminal is for us; we tell the children when it is their turn.
+                # A Ctrl-C in the terminal is for this process, which stops the children in time.
                 start_new_session=True,
             )
         except OSError as error:
@@ -144,11 +143,11 @@ class Supervisor:
         return f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
 
     async def _kill(self, child: Child, process: asyncio.subprocess.Process) -> None:
-        """End a child that hangs. While it does not die nobody can take its place: it has files
-        open, and what it asked of a disk may still happen.
+        """Kill a child that hangs. Until it has died it cannot be replaced: it has files open, and
+        its disk requests may still be executed.
         """
         log.error(
-            "%s (process %d) shows no sign of life for %d ms and is killed",
+            "%s (process %d) was silent for %d ms and is killed",
             child.name,
             process.pid,
             child.silent_ms,
@@ -158,7 +157,7 @@ class Supervisor:
             async with asyncio.timeout(STOP_MS / 1000):
                 await process.wait()
         except TimeoutError:
-            why = f"process {process.pid} was killed and does not end: it seems to wait for a disk"
+            why = f"process {process.pid} was killed but does not end: it probably waits for a disk"
             log.error("%s: %s; check the disk and the kernel's log", child.name, why)
             self.undead[child.name] = why
             await process.wait()
@@ -167,7 +166,7 @@ class Supervisor:
 
 
 async def _fell_silent(hearing: asyncio.Future[None], pulse: _Pulse) -> bool:
-    """Wait until a child has said all, or says nothing any more."""
+    """Wait until the output of a child ends, or the child is silent for too long."""
     while not hearing.done():
         await asyncio.wait([hearing], timeout=TICK_MS / 1000)
         if not hearing.done() and pulse.is_gone():
@@ -176,12 +175,12 @@ async def _fell_silent(hearing: asyncio.Future[None], pulse: _Pulse) -> bool:
 
 
 async def pass_on(stream: asyncio.StreamReader, say: Callable[[str], None]) -> None:
-    """Every line of a stream until it ends, without the end of the line."""
+    """Pass on every line of a stream until it ends, without the line end."""
     while True:
         try:
             line = await stream.readline()
         except ValueError:
-            # Longer than the reader's limit: the piece is gone, and the rest goes on.
+            # Longer than the reader's limit: the piece is dropped, and reading continues.
             continue
         if not line:
             return
@@ -189,7 +188,7 @@ async def pass_on(stream: asyncio.StreamReader, say: Callable[[str], None]) -> N
 
 
 async def stop_process(process: asyncio.subprocess.Process) -> None:
-    """End a process, with force if it takes too long; nothing to do for one that has ended."""
+    """End a process, with force if it takes too long; does nothing for one that has ended."""
     if process.returncode is not None:
         return
     process.terminate()

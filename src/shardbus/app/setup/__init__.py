@@ -1,6 +1,6 @@
-"""Declarative set-up: what a file says a namespace should have, and how the namespace gets there.
+"""Declarative set-up: the entities that a file describes, and how the namespace gets them.
 
-Three forms (our TOML, the emulator's `Config.json`, ARM templates) are read into one model, and
-written from it; the difference to what the bus has is applied through its own APIs.
-Nothing here knows a store or a broker: a `Transport` is all that it needs of the bus.
+Three formats (our TOML, the emulator's `Config.json`, ARM templates) are read into one model, and
+written from it; the difference to the present namespace is applied through its own APIs. Nothing
+here knows a store or a broker: all it needs is a `Transport`.
 """

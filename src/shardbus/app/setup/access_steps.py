@@ -14,7 +14,7 @@ KIND = "access rule"
 def access_steps(
     current: Current, path: str, said: Sequence[DeclaredAccessRule], *, is_new: bool, deletes: bool
 ) -> list[Step]:
-    """What has to be done with the access rules of an entity, or of the namespace."""
+    """The steps for the access rules of an entity, or of the namespace."""
     if not said and not deletes:
         return []
     has_keys = any(rule.primary_key or rule.secondary_key for rule in said)
@@ -32,7 +32,7 @@ def _step(
 ) -> Step:
     name = _name(path, rule)
     if not path and rule.name == DEVELOPMENT_KEY_NAME:
-        reason = "given by the settings of the bus, and changed only there"
+        reason = "the rule is defined by the settings of the bus, and can be changed only there"
         return Step(SAME, KIND, name, reason=reason, place=rule.place)
     document: Document = {"rights": list(rule.rights)}
     for key, text in (("primary_key", rule.primary_key), ("secondary_key", rule.secondary_key)):
@@ -55,7 +55,7 @@ def _changes(rule: DeclaredAccessRule, old: DeclaredAccessRule) -> tuple[Change,
         ("primary key", old.primary_key, rule.primary_key),
         ("secondary key", old.secondary_key, rule.secondary_key),
     )
-    # What is printed may end in a log: keys are never told.
+    # The output may end in a log: keys are never printed.
     changes += [Change(word, "(old)", "(new)") for word, was, now in keys if now and was != now]
     return tuple(changes)
 

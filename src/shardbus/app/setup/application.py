@@ -1,4 +1,4 @@
-"""Doing the steps of a plan, one after the other, until one fails."""
+"""Executes the steps of a plan, one after the other, until one fails."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from shardbus.app.setup.step import SetupPlan, Step
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The steps that were done, and why the next one was not; None when all were."""
+    """The executed steps, and why the next one failed; None when all succeeded."""
 
     done: list[Step]
     failure: CommandError | None = None
 
 
 class Blocked(Refused):
-    """Something in the file cannot be brought about by changes."""
+    """The file asks for something that changes cannot achieve."""
 
 
 def check_possible(plan: SetupPlan) -> None:
-    """Blocked when a step is blocked: then nothing is done at all."""
+    """Raises Blocked when a step is blocked: then nothing is done at all."""
     blocked = plan.blocked()
     if blocked:
         told = "; ".join(f"{_where(step)}: {step.reason}" for step in blocked)
@@ -30,7 +30,7 @@ def check_possible(plan: SetupPlan) -> None:
 
 
 def apply_plan(plan: SetupPlan, tell: Callable[[Step], None]) -> Applied:
-    """Do what is to be done; `tell` is called with each step when it has been done."""
+    """Execute the plan; `tell` is called with each step after it."""
     check_possible(plan)
     done: list[Step] = []
     todo = plan.todo()

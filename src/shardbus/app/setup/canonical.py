@@ -1,4 +1,4 @@
-"""One spelling for each value, so that what was said and what the bus has can be compared."""
+"""One spelling for each value, so that a file and the bus can be compared."""
 
 import re
 from datetime import UTC, datetime
@@ -45,10 +45,10 @@ TYPES: Final = (
     "guid",
     "base64Binary",
 )
-"""Types of values in rules, which an SDK may have given one."""
+"""Types of values in rules, which SDKs may set."""
 
 _NUMBER: Final = re.compile(r"-?\d{1,20}", re.ASCII)
-# As .NET writes a time span, which older templates hold: days.hours:minutes:seconds.fraction.
+# .NET's form of a time span in older templates: days.hours:minutes:seconds.fraction.
 _TIME_SPAN: Final = re.compile(r"(?:(\d{1,8})\.)?(\d\d):(\d\d):(\d\d)(?:\.(\d{1,7}))?", re.ASCII)
 _FINE_MOMENT: Final = re.compile(r"\.\d{7}")
 _FINE_DURATION: Final = re.compile(r"\.\d{4}")
@@ -56,7 +56,7 @@ _SAME_FILTERS: Final = {"1=1": TRUE, "1=0": FALSE}
 
 
 def element_text(each: EntityProperty, text: str) -> str:
-    """The canonical text of an element; ValueError with what is allowed when it can be none."""
+    """The canonical text of an element; ValueError with what is allowed for an invalid one."""
     if each.form == DURATION:
         return duration_text(text)
     if each.form == FLAG:
@@ -88,7 +88,9 @@ def number_text(text: str) -> str:
 
 
 def described_elements(kind: EntityKind, described: AtomDescription) -> dict[str, str]:
-    """What the bus says of an entity, as far as a file can say it; sizes are of each fragment."""
+    """The bus's description of an entity, as far as a file can express it; sizes are of each
+    fragment.
+    """
     elements = {
         each.element: element_text(each, described.elements[each.element])
         for each in kind.options
@@ -101,7 +103,7 @@ def described_elements(kind: EntityKind, described: AtomDescription) -> dict[str
 
 
 def rule_form(rule: AtomRule) -> AtomRule:
-    """The canonical form of a rule; when it was created is left out."""
+    """The canonical form of a rule, without its creation time."""
     filter, expression = rule.filter, rule.expression
     if filter == SQL and not rule.parameters:
         filter = _SAME_FILTERS.get(expression.replace(" ", ""), filter)
@@ -119,7 +121,7 @@ def rule_form(rule: AtomRule) -> AtomRule:
 
 
 def typed_form(value: Typed) -> Typed:
-    """The canonical form of a typed value; one that is wrong stays for the bus to refuse."""
+    """The canonical form of a typed value; an invalid one is left for the bus to refuse."""
     try:
         kind, text = _typed_text(value.type, value.text)
     except ValueError:
@@ -128,7 +130,7 @@ def typed_form(value: Typed) -> Typed:
 
 
 def rights_form(rights: list[str]) -> tuple[str, ...]:
-    """Rights in their order; Manage gives both others. ValueError for an unknown word."""
+    """Rights in their order; Manage includes the other two. ValueError for an unknown word."""
     known = {right.lower(): right for right in RIGHTS}
     unknown = [right for right in rights if right.lower() not in known]
     if unknown:
@@ -152,7 +154,7 @@ def _typed_values(values: tuple[Typed, ...]) -> tuple[Typed, ...]:
 
 
 def _parameters(values: tuple[Typed, ...]) -> tuple[Typed, ...]:
-    # A parameter is `@name` in an expression, and both spellings name it.
+    # A parameter is `@name` in an expression; the name is given with or without the @.
     return _typed_values(
         tuple(Typed(value.name.removeprefix("@"), value.type, value.text) for value in values)
     )
@@ -161,13 +163,13 @@ def _parameters(values: tuple[Typed, ...]) -> tuple[Typed, ...]:
 def _typed_text(kind: str, text: str) -> tuple[str, str]:
     if kind in _INTEGERS and _NUMBER.fullmatch(text.strip()):
         number = int(text)
-        # The bus shows every integer that fits as an int, whatever it was sent as.
+        # The bus shows every integer that fits as an int, whatever its original type.
         return ("int" if INT_MIN <= number <= INT_MAX else kind), str(number)
     if kind in ("double", "float"):
         return kind, repr(float(text))
     if kind == "boolean":
         return kind, {"1": "true", "0": "false"}.get(text.strip()) or switch_text(text)
-    # What is finer than these forms hold stays as it is written.
+    # Values finer than these forms can express stay as they are written.
     if kind == "dateTime" and not _FINE_MOMENT.search(text):
         return kind, _moment_text(text.strip())
     if kind == "duration" and not _FINE_DURATION.search(text):

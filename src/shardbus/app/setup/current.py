@@ -1,4 +1,4 @@
-"""What the bus has, asked for as it is needed and remembered."""
+"""The present namespace, read on demand and cached."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LISTS: Final = {QUEUE.word: "$Resources/queues", TOPIC.word: "$Resources/topics
 
 @final
 class Current:
-    """A namespace as it is; `management` and `api` are also how it is changed."""
+    """The present namespace; `management` and `api` are also used to change it."""
 
     def __init__(self, management: Management, api: ApiClient) -> None:
         self.management = management
@@ -34,19 +34,19 @@ class Current:
         self._tier: str | None = None
 
     def tier(self) -> str:
-        """In lower case; empty when the bus does not tell it."""
+        """In lower case; empty when the bus does not report it."""
         if self._tier is None:
             self._tier = self.management.tier()
         return self._tier
 
     def at(self, path: str) -> DeclaredEntity | None:
-        """The queue, topic or subscription at a path, without its rules; None without any."""
+        """The queue, topic or subscription at a path, without its rules; None if there is none."""
         is_below = SUBSCRIPTIONS_SEGMENT in path
         found = self.management.look(path, (SUBSCRIPTION,) if is_below else (QUEUE, TOPIC))
         return None if found is None else _entity(found[0], path, found[1])
 
     def paths(self, kind: EntityKind, topic: str = "") -> list[str]:
-        """All entities of a kind; of subscriptions, those of a topic."""
+        """All entities of a kind; for subscriptions, those of a topic."""
         if kind is SUBSCRIPTION:
             found = self.management.entities(kind, f"{topic}/Subscriptions")
             return [topic + SUBSCRIPTIONS_SEGMENT + described.name for described in found]
@@ -59,12 +59,12 @@ class Current:
     def access_rules(self, path: str, *, with_keys: bool) -> list[DeclaredAccessRule]:
         """The access rules of an entity, or with an empty path of the namespace.
 
-        The one of the settings is left out: no file can change it.
+        The rule of the settings is left out: no file can change it.
         """
         below = access_path(path)
         found = self.api.get(below).get("access_rules")
         if not isinstance(found, list):
-            raise CommandError("the bus gave a list of access rules that cannot be read")
+            raise CommandError("the answer of the bus about access rules cannot be read")
         names = [
             str(summary["name"])
             for summary in found
@@ -100,7 +100,7 @@ class Current:
 
 @contextmanager
 def visiting(access: ClientAccess) -> Iterator[Current]:
-    """A namespace over one connection, which ends with the visit."""
+    """A namespace over one connection, which is closed at the end."""
     transport = HttpTransport(access.endpoint, access.ca_file)
     signed = (transport, access.endpoint, access.credential)
     try:
@@ -110,7 +110,7 @@ def visiting(access: ClientAccess) -> Iterator[Current]:
 
 
 def access_path(path: str) -> str:
-    """Where the JSON API has the access rules of an entity, or of the namespace."""
+    """The path of the JSON API for the access rules of an entity, or of the namespace."""
     return f"entities/{path}/access-rules" if path else "access-rules"
 
 

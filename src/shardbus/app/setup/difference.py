@@ -1,4 +1,4 @@
-"""What has to be done so that the bus has what a file says, step by step in an order that works."""
+"""The steps that bring the bus to what a file describes, in an order that works."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from shardbus.app.setup.step import BLOCKED, CHANGE, CREATE, DELETE, SAME, Chang
 
 
 def plan(blueprint: Blueprint, current: Current, *, deletes_missing: bool) -> SetupPlan:
-    """The difference; nothing is changed by asking for it."""
+    """The difference; computing it changes nothing."""
     return _Planner(blueprint, current, deletes_missing).plan()
 
 
 @final
 class _Planner:
-    """Compares entity by entity, then sorts what is to be done."""
+    """Compares entity by entity, then sorts the steps."""
 
     def __init__(self, blueprint: Blueprint, current: Current, deletes_missing: bool) -> None:
         self._blueprint = blueprint
@@ -42,7 +42,8 @@ class _Planner:
         tier = self._current.tier()
         if self._blueprint.tier and tier and self._blueprint.tier != tier:
             self._plan.warnings.append(
-                f"the file is for a namespace of the tier {self._blueprint.tier}, this is {tier}"
+                f"the file is for a namespace of the tier {self._blueprint.tier}, but this "
+                f"one is {tier}"
             )
         said = [self._settled(entity, tier) for entity in self._blueprint.entities]
         there = {entity.key: self._current.at(entity.path) for entity in said}
@@ -51,7 +52,7 @@ class _Planner:
         self._block_forwarding(said, there)
         self._plan.steps += self._access("", self._blueprint.access_rules, is_new=False)
         self._create(missing)
-        # What stops forwarding comes first: it may be in the way of what starts.
+        # Entities that stop forwarding come first: they may be in the way of those that start.
         for entity in sorted(said, key=lambda each: bool(each.elements.get("ForwardTo"))):
             old = there[entity.key]
             if old is not None:
@@ -60,14 +61,14 @@ class _Planner:
         return self._plan
 
     def _settled(self, entity: DeclaredEntity, tier: str) -> DeclaredEntity:
-        """The entity without what the bus decides whatever is asked for."""
+        """The entity without the properties that the bus decides."""
         dropped: dict[str, str] = {}
         if entity.elements.get("AutoDeleteOnIdle", FOREVER_ISO) != FOREVER_ISO and entity.targets():
             dropped["AutoDeleteOnIdle"] = "an entity that forwards is never idle"
         if "EnablePartitioning" in entity.elements and tier == "premium":
             dropped["EnablePartitioning"] = "in a premium namespace the bus decides"
         for name, reason in dropped.items():
-            self._plan.warnings.append(f"{entity.place}: {name} is passed over: {reason}")
+            self._plan.warnings.append(f"{entity.place}: {name} is ignored: {reason}")
         kept = {name: text for name, text in entity.elements.items() if name not in dropped}
         return replace(entity, elements=kept)
 
@@ -75,7 +76,7 @@ class _Planner:
         for entity in missing:
             topic = entity.topic
             if topic and topic.lower() not in said and self._current.at(topic) is None:
-                self._block(entity, f"neither the file nor the bus has the topic {topic}")
+                self._block(entity, f"the topic {topic} is neither in the file nor on the bus")
 
     def _block_forwarding(
         self, said: list[DeclaredEntity], there: dict[str, DeclaredEntity | None]
@@ -92,7 +93,7 @@ class _Planner:
             for target in entity.targets():
                 if target in there or target in kept or self._current.at(target) is not None:
                     continue
-                reason = f"it forwards to {target}, which neither the file nor the bus has"
+                reason = f"it forwards to {target}, which is neither in the file nor on the bus"
                 self._block(entity, reason)
 
     def _block(self, entity: DeclaredEntity, reason: str) -> None:
@@ -127,7 +128,8 @@ class _Planner:
                 first = entity.rules[0] if entity.rules else None
                 management.create(entity.kind, entity.path, elements, first)
                 return
-            # The bus makes a rule with every subscription: one that lets nothing in until it goes.
+            # The bus creates a rule with every subscription: this one matches nothing until it is
+            # deleted.
             nothing = AtomRule(DEFAULT_RULE, FALSE)
             management.create(entity.kind, entity.path, elements, nothing)
             management.delete(f"{entity.path}/Rules/{DEFAULT_RULE}")
@@ -136,7 +138,7 @@ class _Planner:
 
     def _change(self, entity: DeclaredEntity, old: DeclaredEntity) -> None:
         if old.kind is not entity.kind:
-            self._block(entity, f"there is a {old.kind.word} of this name")
+            self._block(entity, f"a {old.kind.word} of this name already exists")
             return
         fixed = {each.element for each in entity.kind.options if each.is_fixed}
         changes = [
@@ -148,8 +150,9 @@ class _Planner:
             if change.name in fixed:
                 self._block(
                     entity,
-                    f"{change.name} is settled at creation, where it was {change.old} and not "
-                    f"{change.new}: delete it and apply again, or say in the file what it is",
+                    f"{change.name} is fixed at creation: it is {change.old} and cannot "
+                    f"become {change.new}; delete the entity and apply again, or give its "
+                    "present value in the file",
                 )
         possible = tuple(change for change in changes if change.name not in fixed)
         if possible:
@@ -180,7 +183,7 @@ class _Planner:
             else:
                 self._plan.steps.append(self._rule_change(entity, rule, old))
         for rule in there.values():
-            # What a subscription gets without being asked gives way to what is asked for.
+            # The default rule of a subscription gives way to the rules in the file.
             is_automatic = rule == AtomRule(DEFAULT_RULE, TRUE)
             if is_automatic or self._deletes:
                 self._plan.steps.append(self._rule_deletion(entity, rule, is_automatic))
@@ -199,7 +202,7 @@ class _Planner:
 
     def _rule_deletion(self, entity: DeclaredEntity, rule: AtomRule, is_automatic: bool) -> Step:
         path = f"{entity.path}/Rules/{rule.name}"
-        reason = "it lets everything in, and the file gives other rules" if is_automatic else ""
+        reason = "it matches every message, and the file gives other rules" if is_automatic else ""
         step = _rule_step(DELETE, entity, rule)
         return replace(step, reason=reason, act=lambda: self._current.management.delete(path))
 

@@ -1,4 +1,4 @@
-"""The emulator's `Config.json`: read as it is, and written."""
+"""The emulator's `Config.json`: reading and writing."""
 
 import json
 from typing import Final
@@ -11,11 +11,11 @@ from shardbus.app.setup.rule_writer import entity_properties, rule_properties, w
 from shardbus.app.setup.theirs import read_elements, read_rule, warn_unknown
 
 NAMESPACE_NAME: Final = "sbemulatorns"
-# The emulator takes shorter windows than the dialect allows.
+# The emulator accepts shorter windows than the dialect allows.
 _WINDOW: Final = "DuplicateDetectionHistoryTimeWindow"
 _SHORT_WINDOWS: Final = frozenset(f"PT{seconds}S" for seconds in range(20))
 _WINDOW_LEAST: Final = "PT20S"
-# What its own schema has no word for.
+# Properties that its schema lacks.
 _UNSAID: Final = ("UserMetadata", "SupportOrdering")
 
 
@@ -43,7 +43,7 @@ def read_emulator(value: object, file: str) -> Blueprint:
 
 
 def write_emulator(blueprint: Blueprint) -> tuple[str, list[str]]:
-    """The file, and what it cannot say."""
+    """The file, and what it cannot express."""
     losses = [f"the access rule {rule.name}" for rule in blueprint.access_rules]
     queues = [_written(entity, losses) for entity in blueprint.of_kind(QUEUE)]
     topics: list[Json] = []
@@ -71,14 +71,16 @@ def _entity(
     warn_unknown(node, ["Name", "Properties", below], warnings)
     elements = read_elements(kind, node.get("Properties"), warnings)
     if elements.get(_WINDOW) in _SHORT_WINDOWS:
-        warnings.append(f"{node.place}: {_WINDOW} is shorter than {_WINDOW_LEAST}, which is used")
+        warnings.append(
+            f"{node.place}: {_WINDOW} is shorter than {_WINDOW_LEAST}, which is used instead"
+        )
         elements[_WINDOW] = _WINDOW_LEAST
     rules = [] if kind is not SUBSCRIPTION else node.items_of("Rules")
     return DeclaredEntity(
         kind,
         prefix + node.need("Name").name(),
         elements,
-        # Tools write an empty list for a subscription that gets everything.
+        # Tools write an empty list for a subscription that gets every message.
         tuple(
             read_rule(rule.need("Name").name(), rule.get("Properties"), warnings) for rule in rules
         )

@@ -1,4 +1,4 @@
-"""Files of set-up: which form one has, and what it describes."""
+"""Set-up files: which format one has, and what it describes."""
 
 import json
 import tomllib
@@ -17,7 +17,7 @@ FILE_BYTES_MAX: Final = 16_000_000
 
 
 class FileUnreadable(SetupError):
-    """A file that is not there, or is no text of its form."""
+    """A file that does not exist, or is not valid in its format."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path} {reason}")
@@ -26,7 +26,7 @@ class FileUnreadable(SetupError):
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A file of the server: settings by key, as they stand there, and the entities beside them."""
+    """A file of the server: raw settings by key, and the entities beside them."""
 
     settings: dict[str, object]
     blueprint: Blueprint
@@ -35,9 +35,9 @@ class Config:
 def read_setup(
     path: Path, parameters: Mapping[str, object], setting_keys: Collection[str]
 ) -> Blueprint:
-    """What a file describes: TOML by its name, and of JSON either form by what is in it.
+    """What a file describes: TOML by its name, and JSON by its contents.
 
-    Settings in the file are the server's business and are passed over.
+    Settings in the file are for the server and are ignored.
     """
     text = _read_text(path)
     if _is_json(path):
@@ -48,7 +48,7 @@ def read_setup(
 
 
 def read_config(path: Path) -> Config:
-    """A file of settings, of entities or of both; an ARM template names the tier."""
+    """A file of settings, of entities or of both; an ARM template has the tier."""
     text = _read_text(path)
     if _is_json(path):
         blueprint = read_json(parse_json(text, str(path)), str(path), {})
@@ -63,8 +63,8 @@ def read_json(value: object, file: str, parameters: Mapping[str, object]) -> Blu
         return read_template(value, file, parameters)
     if not is_emulator_file(value):
         raise SetupError(
-            f"{file}: this is neither an emulator's Config.json (UserConfig is missing) "
-            "nor an ARM template ($schema and resources are missing)"
+            f"{file}: this is neither an emulator's Config.json (UserConfig is missing) nor "
+            "an ARM template ($schema and resources are missing)"
         )
     if parameters:
         raise SetupError(f"{file}: only ARM templates have parameters")
@@ -72,7 +72,7 @@ def read_json(value: object, file: str, parameters: Mapping[str, object]) -> Blu
 
 
 def read_parameters(files: list[Path], texts: list[str]) -> dict[str, object]:
-    """Values of parameters from files and from `name=value` texts, the later ones winning."""
+    """Values of parameters from files and from `name=value` texts; later ones take precedence."""
     values: dict[str, object] = {}
     for path in files:
         values.update(_parameters_of(parse_json(_read_text(path), str(path)), str(path)))
@@ -87,19 +87,19 @@ def read_parameters(files: list[Path], texts: list[str]) -> dict[str, object]:
 def _parameters_of(document: object, file: str) -> dict[str, object]:
     table = document.get("parameters", document) if isinstance(document, dict) else None
     if not isinstance(table, dict):
-        raise SetupError(f"{file}: there is no object `parameters` in it")
+        raise SetupError(f"{file}: the object `parameters` is missing")
     values: dict[str, object] = {}
     for name, member in table.items():
         if str(name).startswith("$") or name == "contentVersion":
             continue
         if not isinstance(member, dict) or "value" not in member:
-            raise SetupError(f"{file}: parameters.{name}: there is no `value` in it")
+            raise SetupError(f"{file}: parameters.{name}: `value` is missing")
         values[str(name)] = member["value"]
     return values
 
 
 def _value_of(text: str) -> object:
-    """Numbers, true, false, lists and objects as JSON; everything else is the text itself."""
+    """Numbers, true, false, lists and objects as JSON; anything else is the text itself."""
     try:
         value: object = json.loads(text)
     except ValueError:
@@ -122,7 +122,7 @@ def _read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             content = file.read(FILE_BYTES_MAX + 1)
-        # Some editors begin a file with a mark that no parser expects.
+        # Some editors begin a file with a byte order mark.
         text = content.decode("utf-8-sig")
     except OSError as error:
         raise FileUnreadable(path, f"cannot be read: {error.strerror}") from error

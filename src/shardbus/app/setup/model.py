@@ -1,4 +1,6 @@
-"""A namespace as a file describes it: only what was said, in the elements of the ATOM dialect."""
+"""A namespace as a file describes it: only what the file says, in the elements of the ATOM
+dialect.
+"""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,17 +13,17 @@ SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
 DEFAULT_RULE: Final = "$Default"
 FORWARDS: Final = ("ForwardTo", "ForwardDeadLetteredMessagesTo")
 RIGHTS: Final = ("Manage", "Send", "Listen")
-# A file is for one namespace, which has at most this many entities of each kind anyway.
+# A file is for one namespace, which cannot have more entities of a kind anyway.
 ENTITIES_MAX: Final = 100_000
 
 
 class SetupError(Usage):
-    """A file that cannot be used: the text names the place, what is wrong, and what is allowed."""
+    """An invalid file: the text names the place, the error, and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredAccessRule:
-    """A shared access rule; `rights` in the order of RIGHTS, an empty key is not said."""
+    """A shared access rule; `rights` in the order of RIGHTS; an empty key is not given."""
 
     name: str
     rights: tuple[str, ...]
@@ -34,9 +36,9 @@ class DeclaredAccessRule:
 class DeclaredEntity:
     """A queue, topic or subscription; `path` is its path in the API.
 
-    `elements` are canonical texts by name; an empty text says that there is none of it.
-    `MaxSizeInMegabytes` is the size of each fragment (R7). `rules` is None when nothing was said
-    about them; an empty tuple means that there are none.
+    `elements` are canonical texts by name; an empty text means that the property is cleared.
+    `MaxSizeInMegabytes` is the size of each fragment (R7). `rules` is None when the file says
+    nothing about them; an empty tuple means that there are none.
     """
 
     kind: EntityKind
@@ -58,11 +60,11 @@ class DeclaredEntity:
 
     @property
     def name(self) -> str:
-        """What a subscription is called among those of its topic; the path of any other."""
+        """The name of a subscription within its topic; the path of any other entity."""
         return self.path.rpartition(SUBSCRIPTIONS_SEGMENT)[2]
 
     def targets(self) -> list[str]:
-        """Where it forwards to, as keys."""
+        """The entities to which it forwards, as keys."""
         return [self.elements[name].lower() for name in FORWARDS if self.elements.get(name)]
 
 
@@ -70,8 +72,8 @@ class DeclaredEntity:
 class Blueprint:
     """What a namespace should have; `tier` is empty when the file does not say it.
 
-    `warnings` are what the reader passed over, each with its place. `says_access_rules` is False
-    for a form that has no word for them, whose silence means nothing.
+    `warnings` are what the reader ignored, each with its place. `says_access_rules` is False for a
+    format that cannot express them, so that a missing rule means nothing.
     """
 
     entities: list[DeclaredEntity] = field(default_factory=list)
@@ -91,7 +93,7 @@ class Blueprint:
 
 
 def combined(blueprints: list[Blueprint]) -> Blueprint:
-    """All of them as one; SetupError when two of them say the same thing twice."""
+    """All of them as one; SetupError when two of them describe the same thing."""
     whole = Blueprint(says_access_rules=any(part.says_access_rules for part in blueprints))
     for part in blueprints:
         whole.entities += part.entities
@@ -102,14 +104,14 @@ def combined(blueprints: list[Blueprint]) -> Blueprint:
 
 
 def checked(blueprint: Blueprint) -> Blueprint:
-    """The blueprint itself, when everything in it is said once and subscriptions have topics."""
+    """The blueprint itself, if everything in it occurs once and subscriptions have topics."""
     if len(blueprint.entities) > ENTITIES_MAX:
         raise SetupError(f"there are more than {ENTITIES_MAX} entities")
     seen: dict[str, DeclaredEntity] = {}
     for entity in blueprint.entities:
         if entity.key in seen:
             other = seen[entity.key].place
-            raise SetupError(f"{entity.place}: {entity.path} is described at {other} already")
+            raise SetupError(f"{entity.place}: {entity.path} is already described at {other}")
         seen[entity.key] = entity
         _check_names(entity.place, "rule", [rule.name for rule in entity.rules or ()])
         _check_names(entity.place, "access rule", [rule.name for rule in entity.access_rules])

@@ -1,4 +1,4 @@
-"""Values of a file with the place where they stand, so that every error can name it."""
+"""Values of a file with their place, so that every error can name it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ DEPTH_MAX: Final = 64
 _SHOWN_MAX: Final = 60
 
 Locate = Callable[[str], str]
-"""Turns a path in the file into words for people, such as a line."""
+"""Turns a path in the file into a place for texts, such as a line."""
 
 
 @final
 class Unresolved:
-    """A value that the reader could not work out; `reason` is told when somebody needs it."""
+    """A value that the reader could not evaluate; `reason` is used when the value is needed."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -25,9 +25,9 @@ class Unresolved:
 
 @final
 class PlacedValue:
-    """A value as the parser of the file gave it.
+    """A value as the parser of the file returned it.
 
-    `folds_case` says that the form does not distinguish the case of names.
+    `folds_case` says that the format does not distinguish the case of names.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class PlacedValue:
         return [self._below(f"[{at}]", value) for at, value in enumerate(self.value)]
 
     def items_of(self, name: str) -> list[PlacedValue]:
-        """The members of a list that need not be there."""
+        """The members of an optional list."""
         node = self.get(name)
         return [] if node is None else node.items()
 
@@ -105,7 +105,7 @@ class PlacedValue:
         return self.value
 
     def plain(self) -> str:
-        """The text of a text, number or switch: theirs may be written either way."""
+        """The text of a text, number or boolean, each of which may be written as text."""
         if isinstance(self.value, bool):
             return "true" if self.value else "false"
         if isinstance(self.value, int | str):
@@ -126,7 +126,7 @@ class PlacedValue:
         for node in self.unknown(names):
             key = node.path.rpartition(".")[2]
             near = difflib.get_close_matches(key, names, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+            hint = f"did you mean {near[0]}?" if near else f"known names are {', '.join(names)}"
             raise node.wrong(f"there is no {key}; {hint}")
 
     def _below(self, step: str, value: object) -> PlacedValue:
@@ -136,7 +136,7 @@ class PlacedValue:
     def _mistaken(self, expected: str) -> SetupError:
         if isinstance(self.value, Unresolved):
             return self.wrong(self.value.reason)
-        return self.wrong(f"{self._shown()} stands where {expected} belongs")
+        return self.wrong(f"{self._shown()} is given where {expected} is expected")
 
     def _shown(self) -> str:
         shown = repr(self.value)

@@ -1,4 +1,4 @@
-"""In which order entities can be made, and which of them forward to each other in a loop."""
+"""The order in which entities can be created, and forwarding loops."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from shardbus.app.setup.model import FORWARDS, DeclaredEntity
 
 @dataclass(frozen=True, slots=True)
 class CreationOrder:
-    """`postponed` names, by key, the forwarding that can be set only when others are there."""
+    """`postponed` has, by key, the forwarding that can be set only when others exist."""
 
     entities: list[DeclaredEntity]
     postponed: dict[str, tuple[str, ...]]
@@ -17,8 +17,8 @@ class CreationOrder:
 def creation_order(entities: Sequence[DeclaredEntity]) -> CreationOrder:
     """Topics before their subscriptions, and destinations before what forwards to them.
 
-    Entities that wait for each other, through dead letters or in a loop, are made all the same:
-    there the forwarding is postponed.
+    Entities that wait for each other, through dead letters or in a loop, are created all the same:
+    their forwarding is postponed.
     """
     waiting = {entity.key: entity for entity in entities}
     made: list[DeclaredEntity] = []
@@ -36,7 +36,7 @@ def creation_order(entities: Sequence[DeclaredEntity]) -> CreationOrder:
 
 
 def _next(waiting: dict[str, DeclaredEntity]) -> tuple[DeclaredEntity, tuple[str, ...]]:
-    """One of those that wait for each other, and what of it has to wait."""
+    """One of the entities that wait for each other, and which forwarding of it is postponed."""
     for at_once in (("ForwardTo",), ()):
         for entity in waiting.values():
             if not _needs(entity, at_once, waiting):
@@ -45,14 +45,14 @@ def _next(waiting: dict[str, DeclaredEntity]) -> tuple[DeclaredEntity, tuple[str
 
 
 def deletion_order(entities: Sequence[DeclaredEntity]) -> list[DeclaredEntity]:
-    """What forwards before its destinations, subscriptions before their topics."""
+    """Entities that forward before their destinations, subscriptions before their topics."""
     return creation_order(entities).entities[::-1]
 
 
 def loop_of(entity: DeclaredEntity, entities: Sequence[DeclaredEntity]) -> list[str]:
     """The names on the way from an entity back to itself by ForwardTo; empty when there is none.
 
-    What reaches a topic goes on to wherever its subscriptions forward.
+    Messages of a topic continue to wherever its subscriptions forward.
     """
     start = (entity.topic or entity.path).lower()
     onward: dict[str, list[str]] = {}
@@ -76,7 +76,7 @@ def loop_of(entity: DeclaredEntity, entities: Sequence[DeclaredEntity]) -> list[
 def _needs(
     entity: DeclaredEntity, at_once: tuple[str, ...], waiting: dict[str, DeclaredEntity]
 ) -> bool:
-    """Whether something that must be there before it, if it forwards so, is still waiting."""
+    """Whether something that it needs first, if it forwards this way, is still waiting."""
     targets = [entity.elements.get(name, "") for name in at_once]
     needed = [entity.topic.lower(), *(target.lower() for target in targets)]
     return any(key in waiting and key != entity.key for key in needed)

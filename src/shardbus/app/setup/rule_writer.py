@@ -19,17 +19,19 @@ def entity_properties(entity: DeclaredEntity, *, without: Sequence[str] = ()) ->
 
 
 def written_rules(entity: DeclaredEntity, losses: list[str]) -> tuple[AtomRule, ...]:
-    """The rules to write: without any, a subscription would get a rule that lets everything in."""
+    """The rules to write: without any, a subscription would get the rule that matches
+    everything.
+    """
     if entity.rules is None or entity.rules:
         return entity.rules or ()
-    losses.append(f"that {entity.path} has no rule; one that lets nothing in stands for that")
+    losses.append(f"that {entity.path} has no rule; a rule that matches nothing is written instead")
     return (AtomRule(DEFAULT_RULE, FALSE),)
 
 
 def rule_properties(
     rule: AtomRule, path: str, losses: list[str], *, suffix: str
 ) -> dict[str, Json]:
-    """The properties of a rule; `suffix` is what the form writes behind the type of a filter."""
+    """The properties of a rule; `suffix` is what the format appends to the type of a filter."""
     where = f"the rule {rule.name} of {path}"
     if rule.parameters or rule.action_parameters:
         losses.append(f"the parameters of {where}, which is refused without them")

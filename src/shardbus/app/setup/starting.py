@@ -1,4 +1,4 @@
-"""Set-up of a bus that is about to serve: through its own site, before anybody can reach it."""
+"""Set-up of a bus that is about to serve: through its own site, before any client can reach it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from shardbus.gateway.http.server.site import ANSWER_MS_MAX, Site
 
 log = logging.getLogger(__name__)
 
-# Another gateway may be setting up the same namespace: a refusal counts when nobody gets further.
-# A broker may be late, too.
+# Another gateway may be setting up the same namespace: a refusal counts only without progress. A
+# broker may be late, too.
 REFUSALS_MAX: Final = 3
 ATTEMPTS_MAX: Final = 20
 RETRY_S: Final = 0.5
@@ -32,7 +32,7 @@ _ENDPOINT: Final = "http://localhost"
 
 @final
 class SiteTransport:
-    """Asks a site of this process, from a thread that is not its loop's. A `client.Transport`."""
+    """Asks a site of this process, from a thread other than its loop's. A `client.Transport`."""
 
     def __init__(self, site: Site, loop: asyncio.AbstractEventLoop) -> None:
         self._site = site
@@ -52,7 +52,7 @@ class SiteTransport:
 
 
 async def set_up(site: Site, blueprint: Blueprint, credential: Credential) -> None:
-    """Bring the namespace to what the blueprint says; raises what a command would fail with."""
+    """Bring the namespace to the blueprint; raises the failures of commands."""
     transport = SiteTransport(site, asyncio.get_running_loop())
     for warning in blueprint.warnings:
         log.warning("%s", warning)
@@ -72,9 +72,9 @@ async def set_up(site: Site, blueprint: Blueprint, credential: Credential) -> No
 def _attempt(
     transport: SiteTransport, blueprint: Blueprint, credential: Credential
 ) -> tuple[int, CommandError | None]:
-    """How many steps there were to do, and why they were not all done.
+    """How many steps there were, and why not all were done.
 
-    Raises Blocked, since what cannot be done is not done by trying again.
+    Raises Blocked, since trying again does not help.
     """
     management = Management(transport, _ENDPOINT, credential, clock=time.time)
     current = Current(management, ApiClient(transport, _ENDPOINT, credential, clock=time.time))

@@ -1,4 +1,4 @@
-"""One step from what the bus has to what a file says, and all of them."""
+"""One step from the present namespace to what a file describes, and the plan of all steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Act = Callable[[], object]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one property was and becomes."""
+    """The old and new value of a property."""
 
     name: str
     old: str
@@ -35,7 +35,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`act` does it; SAME and BLOCKED have none. `reason` says why, where that is not plain."""
+    """`act` executes it; SAME and BLOCKED have none. `reason` says why, where that is not
+    obvious.
+    """
 
     sign: str
     kind: str
@@ -46,7 +48,7 @@ class Step:
     act: Act | None = None
 
     def lines(self) -> str:
-        """As people read it."""
+        """The step as text."""
         head = f"{self.sign} {self.kind} {self.name}"
         head += f": {self.reason}" if self.reason else ""
         told = [
@@ -71,7 +73,7 @@ class Step:
 
 @dataclass(slots=True)
 class SetupPlan:
-    """Steps in an order that works; `unlisted` is what the bus has and the file does not name."""
+    """Steps in an order that works; `unlisted` is what the bus has and the file does not."""
 
     steps: list[Step] = field(default_factory=list)
     unlisted: list[str] = field(default_factory=list)

@@ -16,7 +16,7 @@ from shardbus.app.setup.canonical import INT_MAX, INT_MIN, element_text, rule_fo
 from shardbus.app.setup.node import PlacedValue
 from shardbus.core.namespace.property import DESTINATION, TEXT, WORD
 
-# Clients read them and nobody sets them, or they mean nothing to this bus.
+# Read-only properties, and properties that mean nothing to this bus.
 _PASSED_OVER: Final = (
     "AccessedAt",
     "ClientAffineProperties",
@@ -50,7 +50,7 @@ _CORRELATION_MEMBERS: Final = (
 def read_elements(
     kind: EntityKind, properties: PlacedValue | None, warnings: list[str]
 ) -> dict[str, str]:
-    """The properties of an entity; what is unknown is warned of."""
+    """The properties of an entity; unknown ones give a warning."""
     elements: dict[str, str] = {}
     if properties is None:
         return elements
@@ -90,11 +90,11 @@ def warn_unknown(
     node: PlacedValue, known: tuple[str, ...] | list[str], warnings: list[str]
 ) -> None:
     for unknown in node.unknown(known):
-        warnings.append(f"{unknown.place}: this is unknown here and passed over")
+        warnings.append(f"{unknown.place}: this is unknown and ignored")
 
 
 def typed_value(node: PlacedValue, name: str) -> Typed:
-    """A value of JSON or TOML with the type that it has there."""
+    """A value of JSON or TOML with its type there."""
     value = node.value
     if isinstance(value, bool):
         return Typed(name, "boolean", "true" if value else "false")

@@ -1,4 +1,4 @@
-"""Our own form: entities in TOML, with the names of the command line's options."""
+"""Our own format: entities in TOML, with the names of the command line's options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from shardbus.app.setup.theirs import typed_value
 from shardbus.core.namespace.property import DURATION, FLAG, MEGABYTES, NUMBER, EntityProperty
 
 ENTITY_KEYS: Final = ("queue", "topic", "access-rule")
-"""What a file may hold beside settings."""
+"""What a file may have besides settings."""
 
 FIELD_KEYS: Final = {name: re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in FIELDS}
 RULE_KEYS: Final = (
@@ -57,7 +57,7 @@ _HEADER: Final = re.compile(r"\s*\[(\[)?\s*([^\[\]]+?)\s*\]?\]")
 def read_toml(
     tables: dict[str, object], text: str, file: str, others: Collection[str]
 ) -> Blueprint:
-    """What the entities in a file describe; `others` are keys that are somebody else's."""
+    """The entities in a file; `others` are keys for other readers."""
     lines = _Lines(text, file)
     root = PlacedValue(tables, "", lines.locate)
     root.refuse_unknown([*ENTITY_KEYS, *others])
@@ -112,7 +112,7 @@ def _element(each: EntityProperty, node: PlacedValue) -> str:
 
 
 def _rules(node: PlacedValue) -> tuple[AtomRule, ...] | None:
-    """None when the file says nothing of rules; an empty list says that there are none."""
+    """None when the file says nothing about rules; an empty list means that there are none."""
     return None if node.get("rule") is None else tuple(map(_rule, node.items_of("rule")))
 
 
@@ -128,7 +128,7 @@ def _rule(node: PlacedValue) -> AtomRule:
     is_never = never is not None and never.switch()
     ways = (sql is not None, bool(fields or properties), is_never)
     if sum(ways) > 1:
-        raise node.wrong("a rule has one filter: sql, or fields and properties, or never")
+        raise node.wrong("a rule can have only one filter: sql, or fields and properties, or never")
     kinds = (SQL, CORRELATION, FALSE)
     rule = AtomRule(
         node.need("name").name(),
@@ -141,9 +141,9 @@ def _rule(node: PlacedValue) -> AtomRule:
         _typed_values(node, "action-parameters"),
     )
     if rule.parameters and sql is None:
-        raise node.wrong("parameters give values to the @names in sql, which is missing")
+        raise node.wrong("parameters set the @names in sql: give sql too")
     if rule.action_parameters and not rule.action:
-        raise node.wrong("action-parameters give values to the @names in action, which is missing")
+        raise node.wrong("action-parameters set the @names in action: give action too")
     return rule_form(rule)
 
 
@@ -158,7 +158,7 @@ def _typed(name: str, node: PlacedValue) -> Typed:
     if isinstance(value, datetime):
         return Typed(name, "dateTime", value.isoformat())
     if isinstance(value, date | time):
-        raise node.wrong("a date alone or a time alone is no value of a message")
+        raise node.wrong("a date alone or a time alone is not a value of a message")
     if not isinstance(value, dict):
         return typed_value(node, name)
     node.refuse_unknown(["type", "value"])
@@ -184,7 +184,9 @@ def _access_rule(node: PlacedValue) -> DeclaredAccessRule:
 
 @final
 class _Lines:
-    """Finds the line of a path such as `queue[1].lock-duration`; the parser does not tell it."""
+    """Finds the line of a path such as `queue[1].lock-duration`, which the parser does not
+    report.
+    """
 
     def __init__(self, text: str, file: str) -> None:
         self._file = file
@@ -222,7 +224,7 @@ class _Lines:
 
 
 def _header_path(name: str, is_list: bool, counts: dict[str, int]) -> str:
-    """The path that a header opens; `counts` holds how many of each list there are so far."""
+    """The path of a header; `counts` has the number of items of each list so far."""
     path = ""
     parts = [part.strip().strip("\"'") for part in name.split(".")]
     for part in parts[:-1]:

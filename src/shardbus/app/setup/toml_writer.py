@@ -1,4 +1,4 @@
-"""A namespace in our own form."""
+"""A namespace in our own TOML format."""
 
 import json
 import re
@@ -18,7 +18,7 @@ _CONTROL: Final = re.compile("[\x7f]")
 
 
 def write_toml(blueprint: Blueprint, *, with_keys: bool) -> str:
-    """The file; without keys they are left out of access rules, and the bus makes new ones."""
+    """The file; without keys access rules have none, and the bus generates new ones."""
     blocks = [_access("access-rule", rule, with_keys) for rule in blueprint.access_rules]
     for queue in blueprint.of_kind(QUEUE):
         blocks += _entity("queue", queue, with_keys)
@@ -79,7 +79,7 @@ def _element(each: EntityProperty, text: str) -> str:
     if each.form == MEGABYTES:
         return str(int(text) // MB_PER_GB)
     if each.form == DURATION:
-        # One word is shorter than ISO; two are no form that can be read back.
+        # One unit is shorter than ISO; two units could not be read back.
         words = "forever" if text == FOREVER_ISO else to_words(text)
         return _text(text if " " in words or "." in words else words)
     return _text(text)
@@ -104,5 +104,5 @@ def _key(name: str) -> str:
 
 
 def _text(text: str) -> str:
-    # A text of JSON is one of TOML, but for one character that TOML wants escaped.
+    # A JSON text is a TOML text, except for one character that TOML requires escaped.
     return _CONTROL.sub("\\\\u007f", json.dumps(text, ensure_ascii=False))

@@ -1,1 +1,1 @@
-"""Who may do what: keys, tokens, rights, and the slow answer to whoever guesses."""
+"""Keys, tokens, rights, and delayed answers to clients that guess keys."""

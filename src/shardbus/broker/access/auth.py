@@ -18,8 +18,8 @@ from shardbus.core.namespace.address import audience_path, covers, owners
 DEVELOPMENT_KEY_NAME: Final = "RootManageSharedAccessKey"
 DEVELOPMENT_KEY: Final = "SAS_KEY_VALUE"
 
-# Compared in place of the keys of a rule that does not exist, so that the time an answer takes
-# does not tell which names do.
+# Compared in place of the keys of a rule that does not exist, so that the response time does not
+# reveal which names exist.
 _NO_RULE: Final = AccessRule("", 0, "no rule has an empty name")
 
 _PLAIN_BYTES_MAX: Final = 4096
@@ -30,7 +30,7 @@ class RuleSource(Protocol):
     """Where access rules are found; the namespace is one."""
 
     def namespace_rules(self) -> Sequence[AccessRule]:
-        """The rules that reach every entity."""
+        """The rules that apply to every entity."""
         ...
 
     def entity_rules(self, path: str) -> Sequence[AccessRule]:
@@ -56,12 +56,12 @@ class BearerTokens(Protocol):
 
 @final
 class WrongKey(Refused):
-    """What was shown was made with no key that we know: it may be a guess."""
+    """The token or key was made with no known key: it may be a guess."""
 
 
 @final
 class Signer:
-    """Which key of which rule vouches for somebody: enough to find out later if it still may.
+    """Which key of which rule authorised a client: enough to check later whether it is still valid.
 
     `owner` is the entity that has the rule, empty for the namespace.
     """
@@ -72,7 +72,7 @@ class Signer:
         self._key_digest = _key_digest(key)
 
     def is_still_in(self, rule: AccessRule) -> bool:
-        """Whether a rule has the name and, as either of its two, the key."""
+        """Whether the rule has the name, and the key as one of its two."""
         return rule.name == self.name and any(
             hmac.compare_digest(self._key_digest, _key_digest(key)) for key in rule.valid_keys()
         )
@@ -106,7 +106,7 @@ class Share:
 class Grant:
     """What the holder of a verified token may do, where, and until when.
 
-    `expires_at_ms` is NEVER_MS for a connection that showed the key itself.
+    `expires_at_ms` is NEVER_MS for a connection that presented the key itself.
     """
 
     def __init__(
@@ -127,12 +127,14 @@ class Grant:
 
     @property
     def owner(self) -> str:
-        """The one entity on which it gives rights, as an entity's rule does; else empty."""
+        """The only entity that the grant gives rights on, as an entity's rule does; else empty."""
         named = {share.owner for share in self.shares}
         return named.pop() if len(named) == 1 else ""
 
     def allows(self, right: int, entity: str) -> bool:
-        """Whether one right reaches an entity, by its lower-case path; expiry is asked apart."""
+        """Whether the grant gives a right on an entity, by its lower-case path; expiry is checked
+        separately.
+        """
         return covers(self.path, entity) and any(
             share.rights & right and share.reaches(entity) for share in self.shares
         )
@@ -143,28 +145,29 @@ class Grant:
 
 @final
 class Authorizer:
-    """Checks what clients show against the namespace's rules.
+    """Checks what clients present against the namespace's rules.
 
-    It answers at once. Whoever passes a WrongKey on to a client asks `slowdown` first. `sign_in`
-    verifies what is no shared access signature, where the settings name an issuer.
+    It answers at once. A caller that passes a WrongKey on to a client calls `slowdown` first.
+    `sign_in` verifies tokens that are no shared access signatures, if the settings name an issuer.
     """
 
     def __init__(self, rules: RuleSource, clock: Clock) -> None:
         self.sign_in: BearerTokens | None = None
         self._rules = rules
         self._clock = clock
-        # Whoever knows the public key may read all the others: there is nothing to guess.
+        # Anybody who knows the public key may read all other keys: there is nothing to guess.
         known = [key for rule in rules.namespace_rules() for key in rule.valid_keys()]
         self.slowdown = Slowdown(clock, is_on=DEVELOPMENT_KEY not in known)
 
     def verify_token(self, text: str, audience: str, *, host: str = "", below: str = "") -> Grant:
-        """What a token gives for an audience (an entity's URI or path, or the namespace's).
+        """What a token grants for an audience (an entity's URI or path, or the namespace's).
 
-        A token whose resource is nothing but the `host`, without a scheme, is for all of it. One
-        whose resource lies between the audience and `below`, a path under it, is good as well.
+        A token whose resource is just the `host`, without a scheme, is for the whole namespace. A
+        token whose resource lies between the audience and `below`, a path under it, is accepted as
+        well.
 
-        Refused with INVALID_ARGUMENT when the text is no token and with UNAUTHORIZED when it is
-        forged, expired or for something else. Whether the entity exists is not asked.
+        Refused with INVALID_ARGUMENT when the text is not a token, and with UNAUTHORIZED when it is
+        forged, expired or for something else. Whether the entity exists is not checked.
         """
         path = audience_path(audience)
         if self.sign_in is not None and not is_signature(text):
@@ -197,7 +200,7 @@ class Authorizer:
         return parse_token(text).scope
 
     def verify_plain(self, response: bytes) -> Grant:
-        """What SASL PLAIN's `authorization NUL key name NUL key` gives on the whole connection."""
+        """What SASL PLAIN's `authorization NUL key name NUL key` grants on the whole connection."""
         parts = response.split(b"\0") if len(response) <= _PLAIN_BYTES_MAX else []
         if len(parts) != 3:
             raise Refused(INVALID_ARGUMENT, "The PLAIN response is not a key name and a key.")
@@ -211,11 +214,15 @@ class Authorizer:
             if hmac.compare_digest(key.encode(), shown):
                 shown_key = key
         if not shown_key or found is _NO_RULE:
-            raise WrongKey(UNAUTHORIZED, "The key name is unknown or the key is not its key.")
+            raise WrongKey(
+                UNAUTHORIZED, "The key name is unknown, or the key does not belong to it."
+            )
         return Grant([Share(found.rights, "")], "", Signer("", found, shown_key), NEVER_MS)
 
     def renewed(self, grant: Grant) -> Grant | None:
-        """The grant by the rules of now: perhaps with other rights; None when its key is gone."""
+        """The grant under the present rules, perhaps with other rights; None when its key is
+        gone.
+        """
         signer = grant.signer
         if isinstance(signer, SignedIn):
             is_good = self.sign_in is not None and self.sign_in.is_vouched_for(signer)
@@ -227,7 +234,7 @@ class Authorizer:
         return None
 
     def _signer(self, token: SasToken, path: str) -> tuple[Signer, int]:
-        """Who signed, and the rights: a rule of the entity, of its topic, or of the namespace."""
+        """The signer and its rights: a rule of the entity, of its topic, or of the namespace."""
         candidates = [
             (owner, rule)
             for owner in [*owners(path), ""]
@@ -245,7 +252,7 @@ class Authorizer:
 
 
 def claims_required(right: int, path: str) -> Refused:
-    """The refusal of somebody who lacks a right, in the words that SDKs show their users."""
+    """The refusal of a client that lacks a right, in the words that SDKs show their users."""
     names = ", ".join(right_names(right))
     text = f"Unauthorized access. '{names}' claim(s) are required to perform this operation."
     return RefusedAt(UNAUTHORIZED, f"{text} Resource:", path, ".")
@@ -261,5 +268,5 @@ def _key_digest(key: str) -> bytes:
 
 
 def _shown(text: str) -> str:
-    """What a client wrote, for a message: cut, and on one line whatever it holds."""
+    """A client's text for an error message: truncated, and on one line."""
     return repr(text[:_SHOWN_CHARACTERS_MAX])

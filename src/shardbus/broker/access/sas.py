@@ -18,7 +18,7 @@ TOKEN_CHARACTERS_MAX: Final = 8192
 EXPIRY_DIGITS_MAX: Final = 12
 
 _FIELDS: Final = ("sr", "sig", "se", "skn")
-# Python's SDK encodes the key name twice; nobody is known to do it more often.
+# Python's SDK encodes the key name twice; no client is known to do it more often.
 _NAME_DECODINGS_MAX: Final = 3
 
 
@@ -27,7 +27,7 @@ class SasToken:
     """A well-formed token; nothing about it has been verified."""
 
     def __init__(self, fields: dict[str, str]) -> None:
-        # The signature covers the resource as transmitted: escapes differ between SDKs in case.
+        # The signature covers the resource as transmitted: SDKs differ in the case of escapes.
         self._signed_text = f"{fields['sr']}\n{fields['se']}"
         self._signature = _decoded_signature(fields["sig"])
         self.scope = audience_path(unquote(fields["sr"]))
@@ -35,8 +35,9 @@ class SasToken:
         self.expires_at_ms = int(fields["se"]) * 1000
 
     def signing_key(self, keys: Sequence[str]) -> str | None:
-        """The one of the keys that made the signature; takes the same time for a right and a
-        wrong signature."""
+        """The key that made the signature; takes the same time for a right and a wrong
+        signature.
+        """
         found: str | None = None
         for key in keys:
             if hmac.compare_digest(_digest(key, self._signed_text), self._signature):
@@ -105,4 +106,4 @@ def _key_names(text: str) -> list[str]:
 
 
 def _malformed(reason: str) -> Refused:
-    return Refused(INVALID_ARGUMENT, f"MalformedToken: The token is not one: {reason}.")
+    return Refused(INVALID_ARGUMENT, f"MalformedToken: The token is malformed: {reason}.")

@@ -1,4 +1,4 @@
-"""Whoever guesses keys waits longer and longer for a no (R34, ADR 18)."""
+"""A client that guesses keys waits longer and longer for the refusal (R34, ADR 18)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from shardbus.broker.clock import Clock
 log = logging.getLogger(__name__)
 
 FREE_FAILURES: Final = 10
-"""So many wrong keys from one address are answered at once: somebody mistyped."""
+"""This many wrong keys from one address are answered at once: somebody mistyped."""
 FORGIVEN_EACH_MS: Final = 6_000
 """One failure is forgotten each time this has passed; a success forgets none."""
 FAILURES_MAX: Final = 100
 DELAY_MS_MIN: Final = 100
 DELAY_MS_MAX: Final = 5_000
 PEERS_MAX: Final = 10_000
-"""Addresses that are remembered; beyond them the one that failed longest ago is forgotten."""
+"""Addresses that are remembered; at the limit the one that failed longest ago is forgotten."""
 WAITING_MAX: Final = 1_000
 WAITING_OF_PEER_MAX: Final = 50
 LOGGED_EACH_MS: Final = 60_000
@@ -48,14 +48,16 @@ class _Peer:
 
 @final
 class Slowdown:
-    """Counts wrong keys by address and holds the answers to them back.
+    """Counts wrong keys by address and delays the answers to them.
 
-    Nothing else is ever held back: who shows a right key is answered at once, whatever others at
+    No other answer is delayed: a client with a right key is answered at once, whatever others at
     the same address do. `wrong_keys` and `turned_away` count since the start, for the metrics.
     """
 
     def __init__(self, clock: Clock, *, is_on: bool = True) -> None:
-        """Where a key is public, there is nothing to guess: `is_on` is False and it only counts."""
+        """Where a key is public there is nothing to guess: `is_on` is False, and wrong keys are
+        only counted.
+        """
         self.wrong_keys = 0
         self.turned_away = 0
         self.waiting = 0
@@ -66,8 +68,7 @@ class Slowdown:
     async def hold(self, peer: str) -> bool:
         """Count a wrong key and wait until it may be answered.
 
-        False, at once, when too many answers are held back already: the connection is to be
-        closed instead.
+        False, at once, when too many answers are already delayed: close the connection instead.
         """
         remembered = self._count(peer)
         delay_ms = self._delay_ms(remembered)

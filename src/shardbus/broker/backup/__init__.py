@@ -1,1 +1,1 @@
-"""Backups: one moment of all stores and the catalogue, copied while the bus goes on."""
+"""Backups: one moment of all stores and the catalogue, copied while the bus runs."""

@@ -1,8 +1,8 @@
-"""A backup: one moment of all stores and the catalogue, copied while the bus goes on (ADR 34).
+"""A backup: one moment of all stores and the catalogue, copied while the bus runs (ADR 34).
 
-Every protocol of the bus survives that all processes end at one moment, so it is enough that the
-copies are of one moment. All stores stand still together for an instant, in which each opens a
-snapshot; then they go on, and the snapshots are copied at leisure.
+Every protocol of the bus survives if all processes end at one moment, so it is enough that the
+copies are of one moment. All stores are held together for an instant, in which each opens a
+snapshot; then they continue, and the snapshots are copied.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 HOLD_MS_MAX: Final = 2_000
-"""How long a store stands still at most; each sees to that itself, whoever may have died."""
+"""How long a store is held at most; each store ensures that itself, whoever may have died."""
 HOLD_ATTEMPTS: Final = 3
 HOLD_AGAIN_MS: Final = 1_000
 LOOK_MS: Final = 200
 SILENT_MS_MAX: Final = 30_000
-"""How long a broker that copies may be out of reach: it may only be busy."""
+"""How long a broker that copies may be unreachable: it may only be busy."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class BackupOrder:
-    """A backup that is asked for. `backup_id` is like no other, `name` is that of a directory."""
+    """A requested backup. `backup_id` is unique, `name` is that of a directory."""
 
     backup_id: str
     name: str
@@ -42,7 +42,7 @@ class BackupOrder:
 @final
 @dataclass(frozen=True, slots=True)
 class BackupRoom:
-    """What a part will take, and what is free on the disk for it; equal disks are one disk."""
+    """What a part will need, and what is free on its disk; equal disk ids are one disk."""
 
     size_bytes: int
     free_bytes: int
@@ -52,8 +52,8 @@ class BackupRoom:
 @final
 @dataclass(frozen=True, slots=True)
 class FileCopy:
-    """How far a part has been copied; with a `sha256` it is whole, and on disk, and with an `error`
-    it never will be.
+    """The progress of a part's copy. With a `sha256` it is complete and durable; with an `error` it
+    failed.
     """
 
     file: str
@@ -67,43 +67,43 @@ class FileCopy:
 
 
 class BackupPart(Protocol):
-    """A store or the catalogue, in this process or another. Every method may raise Unavailable,
-    and Refused when there is no such backup, or another one.
+    """A store or the catalogue, in this process or another. Every method may raise Unavailable, and
+    Refused when there is no such backup, or another one is running.
     """
 
     name: str
 
     async def prepare(self, order: BackupOrder) -> BackupRoom:
-        """Begin; there is one backup at a time, and one that is forgotten ends by itself."""
+        """Begin. There is one backup at a time, and one that nobody asks about ends by itself."""
         ...
 
     async def hold(self, backup_id: str) -> None:
-        """Stand still, and keep this moment; for HOLD_MS_MAX, or until told to go on."""
+        """Stop writing and take a snapshot; until `let_go`, for at most HOLD_MS_MAX."""
         ...
 
     async def let_go(self, backup_id: str) -> None:
-        """Go on; Unavailable if it had gone on before, so that its moment may not be that of the
-        others.
+        """Continue writing. Unavailable if it had already continued, so that its moment may not be
+        that of the others.
         """
         ...
 
     async def copy(self, backup_id: str) -> None:
-        """Begin to copy the moment that is kept."""
+        """Begin to copy the snapshot."""
         ...
 
     async def look(self, backup_id: str) -> FileCopy:
-        """How far the copy is."""
+        """The progress of the copy."""
         ...
 
     async def end(self, backup_id: str, *, is_kept: bool) -> None:
-        """Forget the backup, and remove what was copied unless it is to be kept."""
+        """Forget the backup, and remove the copy unless it is kept."""
         ...
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The moment of a backup: when it was, and how long stores stood still for it."""
+    """The moment of a backup, and how long the stores were held for it."""
 
     cut_at_ms: int
     hold_ms: int
@@ -113,7 +113,7 @@ class Cut:
 class Backup:
     """One backup of these stores and this catalogue: prepare, cut, copy, keep.
 
-    Each may raise Unavailable or Refused; then `drop` it.
+    Each step may raise Unavailable or Refused; then call `drop`.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Backup:
         self._clock = clock
 
     async def prepare(self) -> None:
-        """Ask every part, and see that there is room for all of them."""
+        """Prepare every part, and check that there is room for all of them."""
         rooms = await _all(part.prepare(self._order) for part in self._parts)
         needed: dict[str, int] = {}
         for room in rooms:
@@ -139,12 +139,13 @@ class Backup:
         for room in rooms:
             if needed[room.disk] > room.free_bytes:
                 raise Unavailable(
-                    f"The backup takes up to {needed[room.disk]} bytes, and {room.free_bytes} are "
-                    "free where it is to be: free space, or choose another --backup-dir."
+                    f"The backup needs up to {needed[room.disk]} bytes, but only "
+                    f"{room.free_bytes} are free on its disk: free space, or choose another "
+                    "--backup-dir."
                 )
 
     async def cut(self, meanwhile: Callable[[], None]) -> Cut:
-        """Keep one moment of all parts; `meanwhile` is called while they stand still."""
+        """Take a snapshot of all parts at one moment; `meanwhile` is called while they are held."""
         for attempt in range(1, HOLD_ATTEMPTS):
             try:
                 return await self._cut(meanwhile)
@@ -154,7 +155,7 @@ class Backup:
         return await self._cut(meanwhile)
 
     async def copy(self, watch: Callable[[Sequence[FileCopy]], None]) -> list[FileCopy]:
-        """Copy the moment; `watch` hears now and then how far that is."""
+        """Copy the snapshots; `watch` is called with the progress now and then."""
         await _all(part.copy(self._backup_id) for part in self._parts)
         while True:
             copies = await _all(self._look(part) for part in self._parts)
@@ -164,22 +165,22 @@ class Backup:
             await asyncio.sleep(LOOK_MS / 1000)
 
     async def keep(self) -> None:
-        """Let everybody keep what was copied; a copy that nobody asked to keep is removed."""
+        """Let all parts keep their copies; a copy that is not kept is removed."""
         await _all(part.end(self._backup_id, is_kept=True) for part in self._parts)
 
     async def drop(self) -> None:
-        """Forget it everywhere; whoever does not hear it forgets it by himself."""
+        """Drop the backup everywhere; a part that cannot be told forgets it by itself."""
         ended = (part.end(self._backup_id, is_kept=False) for part in self._parts)
         for result in await asyncio.gather(*ended, return_exceptions=True):
             if isinstance(result, Exception):
-                log.warning("a part of a backup is not ended: %s", result)
+                log.warning("a part of a backup could not be told to end: %s", result)
 
     async def _cut(self, meanwhile: Callable[[], None]) -> Cut:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
             await _all(part.hold(self._backup_id) for part in self._stores)
-            # All stores stand still, so whatever moment of this is copied is theirs too.
+            # All stores are held, so whatever moment of the catalogue is copied is theirs too.
             await self._catalogue.hold(self._backup_id)
             meanwhile()
             cut_at_ms = self._clock.now_ms()
@@ -187,7 +188,7 @@ class Backup:
             released = await asyncio.gather(
                 *(part.let_go(self._backup_id) for part in self._parts), return_exceptions=True
             )
-        # Only who still stood still when all others did has kept the moment of the others.
+        # Only a part that was still held when all others were has the same moment.
         _raise_first(released)
         return Cut(cut_at_ms, round((loop.time() - began_s) * 1000))
 
@@ -208,7 +209,9 @@ class Backup:
 
 
 async def _all(questions: Iterable[Awaitable[T]]) -> list[T]:
-    """All answers, or the first failure once all have answered: nobody is left in the middle."""
+    """All answers, or the first failure once all have answered, so that no question is left
+    open.
+    """
     results = await asyncio.gather(*questions, return_exceptions=True)
     _raise_first(results)
     return [result for result in results if not isinstance(result, BaseException)]

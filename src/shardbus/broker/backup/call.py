@@ -1,4 +1,6 @@
-"""A part in a backup as questions: asked by the gateway that makes it, answered by the broker."""
+"""The part of a broker in a backup, as questions of the gateway that makes it and answers of the
+broker.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,7 @@ class RemotePart:
             raise self._no_answer(error) from error
 
     def _no_answer(self, error: ValueError) -> Unavailable:
-        return Unavailable(f"{self.name} gives an answer that is none: {error}")
+        return Unavailable(f"{self.name} gives an invalid answer: {error}")
 
 
 @final
@@ -98,7 +100,7 @@ class BackupDoor:
             return None
         part = self._parts.get(fields.text("part"))
         if part is None:
-            raise Refused(NOT_FOUND, f"'{fields.text('part')}' is not kept here.")
+            raise Refused(NOT_FOUND, f"'{fields.text('part')}' is not stored here.")
         return await _answer(part, fields.text("step"), fields)
 
 

@@ -1,4 +1,4 @@
-"""A store's, or the catalogue's, part in a backup, in the process that writes it."""
+"""The part of a store or the catalogue in a backup, in the process that writes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FORSAKEN_MS: Final = 60_000
-"""A backup that nobody asks about for so long is over: whoever wanted it has died."""
+"""A backup that nobody asks about for this long is dropped: the process that wanted it has died."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 
@@ -31,35 +31,37 @@ Kept = Callable[[Snapshot | StoreError], None]
 
 
 def checked_name(name: str) -> str:
-    """The name of a backup, which is that of a directory; Refused for one that leads elsewhere."""
+    """The name of a backup, which is that of a directory; Refused for a name that leads
+    elsewhere.
+    """
     if not _NAME.fullmatch(name):
         raise Refused(
             INVALID_ARGUMENT,
-            "The name of a backup is made of up to 100 letters, digits, dots, hyphens and "
-            "underscores, and begins with a letter or a digit.",
+            "The name of a backup must have up to 100 letters, digits, dots, hyphens and "
+            "underscores, and must begin with a letter or a digit.",
         )
     return name
 
 
 class Still(Protocol):
-    """What can stand still, and what it then is."""
+    """What can be held, and its snapshot."""
 
     def size_bytes(self) -> int:
-        """About how much there is to copy; blocking."""
+        """Approximately how much there is to copy; blocking."""
         ...
 
     def hold(self, then: Kept) -> None:
-        """Begin to write nothing more, and tell the moment at which that is so."""
+        """Stop writing, and call `then` with the snapshot."""
         ...
 
     def let_go(self) -> None:
-        """Go on, if it stands still."""
+        """Continue, if it is held."""
         ...
 
 
 @final
 class _Run:
-    """One backup, as far as this part has come."""
+    """One backup and the progress of this part."""
 
     def __init__(self, order: BackupOrder, target: Path, worker: Worker) -> None:
         self.order = order
@@ -79,7 +81,7 @@ class _Run:
     def watch(self, done_bytes: int) -> None:
         """Called by the thread that copies."""
         if self.is_over:
-            raise StoreError("nobody wants the backup any more")
+            raise StoreError("the backup was given up")
         self.done_bytes = done_bytes
 
     def drop_snapshot(self) -> None:
@@ -119,7 +121,7 @@ class LocalPart:
         if self._run is not None:
             raise Refused(
                 ALREADY_EXISTS,
-                f"The backup {self._run.order.name} is being made: wait until it is done.",
+                f"The backup {self._run.order.name} is running: wait until it is done.",
             )
         target = self._directory / order.name / self._file
         run = _Run(order, target, self._new_worker())
@@ -134,7 +136,7 @@ class LocalPart:
     async def hold(self, backup_id: str) -> None:
         run = self._running(backup_id)
         if run.is_held or run.copying is not None:
-            raise Unavailable(f"{self.name} is held, or copied, already.")
+            raise Unavailable(f"{self.name} is already held or being copied.")
         run.drop_snapshot()
         waiting: asyncio.Future[Snapshot | StoreError] = self._loop.create_future()
         run.waiting, run.is_held = waiting, True
@@ -144,7 +146,7 @@ class LocalPart:
             if not waiting.done():
                 waiting.set_result(result)
             elif not isinstance(result, StoreError):
-                # Too late: by now it is the moment of nobody else.
+                # Too late: this snapshot is no longer of the same moment as the others.
                 result.close()
 
         self._still.hold(then)
@@ -166,7 +168,7 @@ class LocalPart:
         run = self._running(backup_id)
         snapshot = run.snapshot
         if snapshot is None or run.copying is not None:
-            raise Unavailable(f"{self.name} keeps no moment that could be copied.")
+            raise Unavailable(f"{self.name} has no snapshot to copy.")
         copying: asyncio.Future[None] = self._loop.create_future()
         run.copying = copying
         run.size_bytes = snapshot.size_bytes()
@@ -203,7 +205,7 @@ class LocalPart:
             await self._end(run, is_kept=is_kept)
 
     async def close(self) -> None:
-        """End what is under way: the process ends."""
+        """End the running backup, because the process ends."""
         if self._run is not None:
             await self._end(self._run, is_kept=False)
 
@@ -211,7 +213,7 @@ class LocalPart:
         try:
             target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             if target.exists():
-                raise StoreError(f"{target} is there already; give the backup another name")
+                raise StoreError(f"{target} already exists; give the backup another name")
             free_bytes = shutil.disk_usage(target.parent).free
             disk = f"{socket.gethostname()}:{target.parent.stat().st_dev}"
             return BackupRoom(self._still.size_bytes(), free_bytes, disk)
@@ -221,7 +223,7 @@ class LocalPart:
     def _running(self, backup_id: str) -> _Run:
         run = self._run
         if run is None or run.order.backup_id != backup_id:
-            raise Refused(NOT_FOUND, f"{self.name} knows nothing of this backup (any more).")
+            raise Refused(NOT_FOUND, f"{self.name} does not know this backup (any more).")
         self._touch(run)
         return run
 
@@ -231,18 +233,22 @@ class LocalPart:
         self._forsaken = self._loop.call_later(FORSAKEN_MS / 1000, self._forsake, run)
 
     def _forsake(self, run: _Run) -> None:
-        log.warning("%s: nobody asks for the backup %s any more", self.name, run.order.name)
-        # Kept here, because the loop keeps no more than a weak reference.
+        log.warning(
+            "%s: the backup %s is dropped, because nobody asks for it any more",
+            self.name,
+            run.order.name,
+        )
+        # Kept here, because the loop has only a weak reference.
         self._ending = self._loop.create_task(self._end(run, is_kept=False))
 
     def _expire(self, run: _Run) -> None:
-        """Nobody said in time that the others stand still, too."""
-        log.warning("%s stood still for %d ms and goes on", self.name, HOLD_MS_MAX)
+        """The other parts were not held in time."""
+        log.warning("%s was held for %d ms and continues", self.name, HOLD_MS_MAX)
         waiting = run.waiting
         self._go_on(run)
         run.drop_snapshot()
         if waiting is not None and not waiting.done():
-            waiting.set_result(StoreError(f"it did not stand still within {HOLD_MS_MAX} ms"))
+            waiting.set_result(StoreError(f"it could not be held within {HOLD_MS_MAX} ms"))
 
     def _go_on(self, run: _Run) -> None:
         if run.deadline is not None:
@@ -285,7 +291,7 @@ class LocalPart:
 
     def _too_long(self) -> Unavailable:
         return Unavailable(
-            f"{self.name} had to go on after {HOLD_MS_MAX} ms, before all others stood still."
+            f"{self.name} had to continue after {HOLD_MS_MAX} ms, before all others were held."
         )
 
 
@@ -293,6 +299,6 @@ def _remove(target: Path, *, is_ours: bool) -> None:
     with suppress(OSError):
         if is_ours:
             target.unlink(missing_ok=True)
-    # Where every broker has a machine of its own, nobody else would.
+    # Where every broker has its own machine, no other process would.
     with suppress(OSError):
         target.parent.rmdir()

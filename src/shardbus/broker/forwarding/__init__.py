@@ -1,1 +1,1 @@
-"""Moves messages on from entities that forward to others."""
+"""Moves messages from entities that forward to their destinations."""

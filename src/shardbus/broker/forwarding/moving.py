@@ -1,7 +1,7 @@
-"""Moves messages on from entities that forward, for ever (R27).
+"""Moves messages from entities that forward to their destinations, for ever (R27).
 
-Every gateway does it, several at once without harm: what is asked of fragments here changes nothing
-the second time (see `core.transfers.transferring`).
+Every gateway does it, and several at once do no harm: a repeated command to a fragment changes
+nothing (see `core.transfers.transferring`).
 """
 
 from __future__ import annotations
@@ -39,19 +39,18 @@ from shardbus.stores.base.store import FragmentId
 log = logging.getLogger(__name__)
 
 BATCH_MAX: Final = 256
-# Fragments of sources that are worked on at once.
+# Source fragments that are processed at once.
 AT_ONCE_MAX: Final = 64
 ROUND_MS: Final = 30_000
-# Between two tries to reach a destination that is full or away.
+# Between two attempts to reach a destination that is full or away.
 PAUSE_MS_MIN: Final = 50
 PAUSE_MS_MAX: Final = 2_000
-# A destination that cannot be found so long is missing, not merely too new to be known here.
+# A destination that cannot be found for this long is missing, not just too new to be known here.
 MISSING_MS: Final = 3_000
-# How often it is looked at lines of which nothing is heard: what another gateway left undone there
-# wakes nobody.
+# How often silent lines are checked: nothing wakes this gateway for what another one left there.
 LOOK_MS: Final = 1_000
 LOOKS_MAX: Final = 200
-# Between two tries to make room in a fragment that has none, and how many of them are known.
+# Between two attempts to make room in a fragment that has none, and how many of them are known.
 ROOM_MS: Final = 60_000
 ROOMS_MAX: Final = 10_000
 
@@ -63,29 +62,29 @@ _STUCK: Final = 2
 
 
 def target_of(entity: Entity, line: int) -> str:
-    """The name of the entity that a line is forwarded to; empty if it is not."""
+    """The entity to which a line is forwarded; empty if it is not forwarded."""
     if line == MAIN_LINE:
         return entity.spec.forward_to if entity.spec.forwards() else ""
     return entity.spec.forward_dead_letters_to if line == DEAD_LETTER_LINE else ""
 
 
 def not_kept(entity: Entity, line: int) -> Refused | None:
-    """Why nothing can be received from a line; None if something can."""
+    """Why nothing can be received from a line; None if messages can be received."""
     target = target_of(entity, line)
     if not target:
         return None
     return Refused(
         NOT_ALLOWED,
-        f"Nothing can be received from '{line_path(entity.name, line)}': it forwards to "
-        f"'{target}'.",
+        f"Messages cannot be received from '{line_path(entity.name, line)}', which forwards "
+        f"them to '{target}': receive from there.",
     )
 
 
 @final
 class Forwarder:
-    """Looks after all entities that forward. A `directory.EntityListener`.
+    """Serves all entities that forward. A `directory.EntityListener`.
 
-    `moved_total` messages were moved on since the start.
+    `moved_total` counts the messages that were moved since the start.
     """
 
     def __init__(self, bus: Bus, format_of: ForwardFormat = forwarded) -> None:
@@ -95,16 +94,17 @@ class Forwarder:
         self.moved_total = 0
         self._movers: dict[tuple[int, int, int], _Mover] = {}
         self._unseen: list[_Mover] = []
-        # Fragments of known entities that have given something out, whether they forward or not;
-        # whether there may be more of them.
+        # Fragments of known entities that have given out messages, whether they still forward or
+        # not; and whether there may be more.
         self._attended: set[FragmentId] = set()
         self._has_unattended = True
-        # When a fragment that refused messages was last helped to room, by entity and position.
+        # When this gateway last made room in a fragment that refused messages, by entity and
+        # position.
         self._made_room_at_s: dict[tuple[int, int], float] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs for ever."""
         namespace = self.bus.namespace
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
@@ -117,17 +117,17 @@ class Forwarder:
                     await asyncio.sleep(LOOK_MS / 1000)
                     self._look()
             finally:
-                # Fragments that are still watched may wake somebody when this has ended.
+                # Fragments that are still watched may call back after this has ended.
                 self._tasks = None
 
     def entity_created(self, entity: Entity) -> None:
         self._attend(entity)
-        # It may have been made of orphans, which forwarded once.
+        # It may have been recovered from orphans that forwarded once.
         self._has_unattended = True
 
     def entity_updated(self, entity: Entity) -> None:
         self._attend(entity)
-        # Those too that have nothing to forward any more: something may be on its way.
+        # Also those that no longer forward: messages may be on their way.
         self._nudge(self._movers_of(entity))
 
     def entity_deleted(self, entity: Entity) -> None:
@@ -142,11 +142,13 @@ class Forwarder:
             self._tasks.create_task(mover.move())
 
     def forget(self, mover: _Mover) -> None:
-        """Nothing of that line is forwarded any more, and nothing is left of what was."""
+        """Drop the mover of a line that is not forwarded any more and has nothing given out."""
         self._movers.pop((mover.entity_id, mover.number, mover.line), None)
 
     async def make_room(self, destination: EntityHandle, index: int) -> None:
-        """Let a fragment forget those who forwarded to it once and are deleted; now and then."""
+        """Let a fragment forget deleted entities that once forwarded to it; at most now and
+        then.
+        """
         fragment = (destination.entity.entity_id, index)
         now_s = self.bus.loop.time()
         if now_s < self._made_room_at_s.get(fragment, -ROOM_MS) + ROOM_MS / 1000:
@@ -170,9 +172,9 @@ class Forwarder:
                     self._mover(entity.entity_id, home.number, line).nudge()
 
     async def _attend_former(self) -> None:
-        """Settle what was given out by entities that did not forward any more when they ended.
+        """Settle the messages given out by entities that stopped forwarding before a restart.
 
-        Again while a broker cannot be asked, and when an entity comes.
+        Repeated while a broker cannot be asked, and when an entity is added.
         """
         while True:
             if self._has_unattended:
@@ -218,7 +220,7 @@ class Forwarder:
 
 @final
 class _Mover:
-    """Moves the messages of one line of one fragment; sleeps while there are none."""
+    """Moves the messages of one line of one fragment; waits while there are none."""
 
     def __init__(self, forwarder: Forwarder, entity_id: int, number: int, line: int) -> None:
         self.entity_id = entity_id
@@ -250,7 +252,7 @@ class _Mover:
             self._watched = None
 
     async def move(self) -> None:
-        """Until there is nothing to move."""
+        """Run until there is nothing to move."""
         while not self._is_gone:
             self._is_nudged = False
             outcome = await self._tried()
@@ -269,7 +271,7 @@ class _Mover:
         self.nudge()
 
     def _rest(self) -> None:
-        """Wait for messages, unless the line is none that is forwarded (any more)."""
+        """Wait for messages, unless the line is not forwarded (any more)."""
         source = self._bus.namespace.find_id(self.entity_id)
         port = self._bus.fragment(self.entity_id, self.number)
         if self._is_gone or self._watched is not None:
@@ -287,7 +289,7 @@ class _Mover:
         except (Refused, Unavailable, TimeoutError) as error:
             log.debug("forwarding from %d.%d waits: %s", self.entity_id, self.number, error)
         except Exception:
-            log.exception("forwarding from %d.%d went wrong", self.entity_id, self.number)
+            log.exception("forwarding from %d.%d failed", self.entity_id, self.number)
         return _STUCK
 
     async def _round(self) -> int:
@@ -320,7 +322,7 @@ class _Mover:
         return await self._carry_out(plan, taken.deliveries, destination, port)
 
     async def _call_back(self, source: Entity, port: FragmentPort) -> int:
-        """Take back what was given out for another destination than there is now."""
+        """Take back messages that were given out for a destination other than the present one."""
         outstanding = await ask(port, ListTransfers(self.line))
         assert isinstance(outstanding, Outstanding)
         if outstanding.count == 0:
@@ -328,7 +330,7 @@ class _Mover:
         former = self._bus.namespace.find_id(outstanding.destination_id)
         destination = None if former is None else self._bus.find(former.name.lower())
         if destination is None and outstanding.destination_id:
-            # What the catalogue merely forgot may have taken them, and may come back.
+            # An entity missing in an old catalogue may have taken them, and may come back.
             is_kept = await self._bus.may_be_held(outstanding.destination_id)
             if is_kept or not self._is_surely_missing():
                 return _STUCK
@@ -359,7 +361,7 @@ class _Mover:
         destination: EntityHandle | None,
         port: FragmentPort,
     ) -> int:
-        """Send what is to be sent, then tell the source what became of each message."""
+        """Send the planned messages, then tell the source the result of each."""
         done: list[int] = []
         returned = list(plan.unsent)
         refused = dict(plan.refused)

@@ -1,4 +1,4 @@
-"""What becomes of messages that are to be forwarded: sent on, left out, or refused (R27)."""
+"""What happens to messages that are to be forwarded: sent on, skipped, or refused (R27)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ForwardingVerdict:
 
 @final
 class ForwardingShare:
-    """What goes to one fragment of the destination; `skipped` are numbers that must not."""
+    """What goes to one fragment of the destination; the numbers in `skipped` must not."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -60,9 +60,9 @@ class ForwardingShare:
 class ForwardingPlan:
     """What to do with messages that were given out for one destination.
 
-    Whoever plans for the same message and destination chooses the same fragment. Where a verdict
-    depends on what may have been otherwise a moment ago, the destination is asked to leave the
-    message out first: somebody may have sent it meanwhile. Without a destination nobody can have.
+    Every gateway chooses the same fragment for the same message and destination. Where a verdict
+    depends on conditions that may have changed a moment ago, the destination is first asked to skip
+    the message: another gateway may have sent it. Without a destination none can have.
     """
 
     def __init__(self, source: str, line: int, format_of: ForwardFormat, now_ms: int) -> None:
@@ -71,14 +71,15 @@ class ForwardingPlan:
         self._format_of = format_of
         self._now_ms = now_ms
         self.shares: dict[int, ForwardingShare] = {}
-        # Of those that the destination is asked to leave out, and of those that need no asking.
+        # Of messages that the destination is asked to skip, and of those for which it need not be
+        # asked.
         self.verdicts: dict[int, ForwardingVerdict] = {}
         self.refused: dict[int, ForwardingVerdict] = {}
-        # Nobody can have sent these: no destination, or no way to tell which fragment.
+        # No gateway can have sent these: no destination, or its fragment cannot be determined.
         self.unsent: list[int] = []
 
     def forward(self, delivery: Delivery, destination: EntityHandle | None, name: str) -> None:
-        """Send a message on, unless something speaks against it."""
+        """Send a message on, unless there is a reason against it."""
         number = transfer_number(delivery)
         try:
             forwarded = self._format_of(delivery, self._source, self._now_ms)
@@ -97,7 +98,7 @@ class ForwardingPlan:
             self.refused[number] = _not_transferred(NOT_ALLOWED_REASON, refusal.message)
 
     def call_back(self, delivery: Delivery, destination: EntityHandle | None) -> None:
-        """See to it that a message does not come to a destination any more."""
+        """Make sure that a message does not reach a destination any more."""
         number = transfer_number(delivery)
         try:
             if destination is None:
@@ -130,24 +131,24 @@ def _not_transferred(reason: str, description: str) -> ForwardingVerdict:
 
 
 def _against(delivery: Delivery, destination: Entity) -> ForwardingVerdict | None:
-    """What speaks against a message now, and perhaps did not a moment ago."""
+    """The reason against forwarding a message now, which may not have existed a moment ago."""
     spec = destination.spec
     if not spec.is_sendable():
-        text = f"'{destination.name}' is {spec.status}: it takes no messages."
+        text = f"'{destination.name}' is {spec.status} and accepts no messages."
         return _not_transferred(DISABLED_REASON, text)
-    # As it was sent: what the bus writes on its way is not held against it.
+    # The size as sent: what the bus adds on the way does not count.
     if delivery.entry.size_bytes > spec.message_bytes_max():
         return _not_transferred(
             TOO_LARGE_REASON,
-            f"The message has {delivery.entry.size_bytes} bytes; '{destination.name}' takes "
-            f"messages of {spec.message_bytes_max()} at most.",
+            f"The message has {delivery.entry.size_bytes} bytes; '{destination.name}' allows "
+            f"at most {spec.message_bytes_max()}.",
         )
     return None
 
 
 def _index(message: Message, number: int, destination: EntityHandle) -> int:
-    """The position of the one fragment that may take a message over: that of its key, or one that
-    follows from its transfer number, because only there it is known whether it came before.
+    """The position of the only fragment that may take a message over: that of its key, or one
+    derived from its transfer number, because only there a repeated message is recognised.
     """
     router = destination.router
     if not router.is_partitioned:

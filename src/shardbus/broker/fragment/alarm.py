@@ -1,4 +1,4 @@
-"""When a runner wants to be called although nobody asks it for anything."""
+"""A timer that calls a runner when no command comes."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Final, final
 from shardbus.broker.clock import Clock
 from shardbus.core.message import NEVER_MS
 
-# A moment of the wall clock may come early or late, because somebody sets that clock: whoever waits
-# for one looks again after so long.
+# The wall clock may be set, so a moment may come early or late: waiting for one checks again after
+# this time.
 LOOK_MS_MAX: Final = 10_000
 
 
@@ -30,7 +30,7 @@ class Alarm:
         self._deadline_ms = NEVER_MS
 
     def set(self, due_at_ms: int, deadline_ms: int) -> None:
-        """Ring at whichever comes first; NEVER_MS is none."""
+        """Ring at the earlier of the two; NEVER_MS is none."""
         if due_at_ms == self._due_at_ms and deadline_ms == self._deadline_ms:
             return
         self.cancel()
@@ -47,7 +47,7 @@ class Alarm:
         self._deadline_ms = NEVER_MS
 
     def _left_ms(self) -> int:
-        """How long nothing can be due, as far as is known; 0: something is."""
+        """How long nothing can be due, as far as is known; 0: something is due."""
         left_ms = -1
         if self._deadline_ms != NEVER_MS:
             left_ms = max(0, self._deadline_ms - self._clock.steady_ms())

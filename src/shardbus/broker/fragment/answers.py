@@ -1,4 +1,4 @@
-"""What a runner decided and has not said yet: nothing is, before it is stored (D1)."""
+"""Replies that a runner has decided and not given yet: none is given before it is stored."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ReplyTo = Callable[[Answer], None]
 
 
 def say(reply_to: ReplyTo, answer: Answer) -> None:
-    """Give somebody an answer; whatever goes wrong there is no trouble of those who come next."""
+    """Give an answer; a failure of its recipient does not affect the next ones."""
     try:
         reply_to(answer)
     except Exception:
@@ -27,22 +27,23 @@ def say(reply_to: ReplyTo, answer: Answer) -> None:
 
 @final
 class Answers:
-    """Answers in the order of their commands, with those who wait for them."""
+    """Answers in the order of their commands, with their recipients."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[ReplyTo, Answer]] = []
-        # What some of them lack, as `lacking` found it: payloads by number, states by session.
+        # What some answers lack, as `are_lacking` found it: payloads by number, states by session.
         self.unread: list[int] = []
         self.session_ids: list[str] = []
-        # What they tell of is stored, whatever becomes of what is read and stored for them after.
+        # Whether the decisions are stored, whatever happens to later reads and commits for the
+        # answers.
         self._are_stored = False
 
     def add(self, reply_to: ReplyTo, answer: Answer) -> None:
         self._waiting.append((reply_to, answer))
 
     def are_lacking(self) -> bool:
-        """All that was decided is stored. Whether something must be read before the answers are
-        whole; then it is noted what.
+        """All decisions are stored. Returns whether something must be read to complete the answers,
+        and notes what.
         """
         self._are_stored = True
         unread: list[int] = []
@@ -59,7 +60,7 @@ class Answers:
         return bool(unread or session_ids)
 
     def fill(self, found: Lacking) -> None:
-        """Complete them; a delivery whose payload is damaged is left out."""
+        """Complete the answers; a delivery whose payload is damaged is left out."""
         waiting, self._waiting = self._waiting, []
         for reply_to, answer in waiting:
             if isinstance(answer, Received):
@@ -73,14 +74,14 @@ class Answers:
                 self._waiting.append((reply_to, answer))
 
     def give(self) -> None:
-        """Say all of them."""
+        """Give all answers."""
         self._are_stored = False
         waiting, self._waiting = self._waiting, []
         for reply_to, answer in waiting:
             say(reply_to, answer)
 
     def give_locked(self) -> None:
-        """Say those that only lock messages that are in memory: nothing of them is stored."""
+        """Give the answers that only lock messages in memory: they have nothing to store."""
         waiting, self._waiting = self._waiting, []
         ready: list[tuple[ReplyTo, Answer]] = []
         for reply_to, answer in waiting:
@@ -92,7 +93,7 @@ class Answers:
             say(reply_to, answer)
 
     def fail(self, reason: str, *, is_unknown: bool) -> None:
-        """They will not be stored, or nobody knows; a refusal stays one."""
+        """The decisions will not be stored, or that is unknown; a refusal stays a refusal."""
         is_unknown = is_unknown or self._are_stored
         self._are_stored = False
         waiting, self._waiting = self._waiting, []
@@ -110,7 +111,7 @@ def _with_state(answer: SessionState, found: Lacking) -> Answer:
 
 
 def _is_locked_and_read(received: Received) -> bool:
-    """Whether nothing is to be stored or read before these messages are handed out."""
+    """Whether nothing must be stored or read before these messages are handed out."""
     for delivery in received.deliveries:
         if delivery.payload is None or not delivery.token:
             return False

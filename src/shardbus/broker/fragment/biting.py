@@ -1,4 +1,4 @@
-"""How a runner sends what its fragment publishes in bites (docs/adr/0057-bites.md)."""
+"""How a runner sends the publications of its fragment in bites (docs/adr/0057-bites.md)."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from shardbus.core.stages.command import PublishOn
 
 @final
 class Biting:
-    """Asks for the next bite, which has its turn among the commands; one at a time.
+    """Submits the next bite as a command among the others; one at a time.
 
-    While the store is short of room none is asked for: what is there must be received first.
+    While the store is short of room none is submitted: existing messages must be received first.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Biting:
         submit: Callable[[Command, ReplyTo], None],
         wake: Callable[[], None],
     ) -> None:
-        """`submit` a command; `wake` the runner so that it calls `go_on`."""
+        """`submit` submits a command; `wake` makes the runner call `go_on`."""
         self._storage = storage
         self._loop = loop
         self._submit = submit
@@ -52,13 +52,13 @@ class Biting:
         self._wake()
 
     def _answered(self, answer: Answer) -> None:
-        # Whatever became of it: the fragment knows what is left.
+        # Whatever the result: the fragment knows what is left.
         self._is_asked = False
 
 
 def bitten_on(fragment: Fragment, outlet: Outlet | None) -> list[Change]:
-    """What one more turn of the loop sends of a bite; it ends when a topic has made enough copies
-    for one commit.
+    """Send one turn's part of a bite; the bite ends when a topic has made enough copies for one
+    commit.
     """
     if outlet is None:
         return fragment.decide_on(ADMITTED_MAX)

@@ -1,4 +1,4 @@
-"""The commands of a fragment that are decided in one turn of the loop."""
+"""Decides the commands of a fragment in one turn of the loop."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from shardbus.core.fragment.need import Need
 from shardbus.core.message import NEVER_MS
 from shardbus.core.stages.command import PublishOn
 
-# Messages that are sent or settled by the commands of one turn; the others have the next.
+# Messages that the commands of one turn send or settle; the others wait for the next.
 TURN_MESSAGES_MAX: Final = 8_192
 
 
 @final
 class Deciding:
-    """Decides commands in their order, until one has to wait for something.
+    """Decides commands in order, until one has to wait.
 
-    `applied` are decided, also when the next one raises; `need` is what that one needs.
+    `applied` are decided, even if the next one raises; `need` is what the next one needs.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Deciding:
         self._steady_ms = steady_ms
 
     def apply(self, inbox: Sequence[tuple[Command, ReplyTo]], *, is_fed: bool) -> None:
-        """`is_fed`: something was read for the first of them."""
+        """`is_fed`: data was read for the first command."""
         fragment = self._fragment
         outlet = self._outlet
         messages = 0
@@ -65,12 +65,12 @@ class Deciding:
                 break
             self.need = fragment.need(command, self._now_ms, self._steady_ms)
             if self.need is not None:
-                # What waits in the store alone comes first: the rest stays in line.
+                # Messages that only the store has come first: the remaining commands wait.
                 break
             if isinstance(command, GetState):
                 is_reading_state = True
             elif is_reading_state and _sets_state(command):
-                # A state is read after the commit, when this one must not be there yet.
+                # States are read after the commit, when this change must not be stored yet.
                 break
             self._answers.add(reply_to, self._decided(command))
             self.applied += 1
@@ -84,12 +84,15 @@ class Deciding:
     def _after_time(
         self, inbox: Sequence[tuple[Command, ReplyTo]], is_fed: bool
     ) -> Sequence[tuple[Command, ReplyTo]]:
-        """What is decided after time has had its effect: of what it ends others may be in need."""
+        """The commands to decide after time has had its effect: they may need what expired items
+        release.
+        """
         fragment = self._fragment
         if not NEVER_MS < fragment.deadline_ms() <= self._steady_ms:
             return inbox
         if is_fed:
-            # What was read would be stale: the first is decided as it is, and then time has effect.
+            # Time would make the data stale: decide the first command alone, then let time have its
+            # effect.
             return inbox[:1]
         self.changes += fragment.apply(Tick(), self._now_ms, self._steady_ms).changes
         return inbox
@@ -111,7 +114,7 @@ class Deciding:
 def may_be_overtaken(command: Command) -> bool:
     """Whether a receive that came later may be answered first.
 
-    Not what puts messages back: those come before the ones that a receive would find.
+    Not for commands that return messages, which then come before those that a receive would find.
     """
     if isinstance(command, (Send, PublishOn)):
         return True
@@ -119,7 +122,9 @@ def may_be_overtaken(command: Command) -> bool:
 
 
 def _sets_state(command: Command) -> bool:
-    """A promised state is none of these: nobody reads it before it is set."""
+    """Whether a command sets a state. A promised state does not count: nobody reads it before it is
+    set.
+    """
     if isinstance(command, (Transact, Decide)):
         return len(command.work.states) > 0
     return isinstance(command, SetState)

@@ -1,11 +1,11 @@
 """Decisions of several fragments of one store, stored in one transaction or not at all.
 
-One fragment leads: it has decided, and what it decided belongs to others too. Each of them finishes
-what it is doing, then stands still until all do; then each takes its part over, decides what waits
-in its own inbox, and everything is stored together.
+One fragment leads: its decision concerns other fragments too. Each of these finishes what it is
+doing, then waits until all do; then each takes its part over, decides the commands in its own
+inbox, and everything is stored together.
 
-No two joints wait for each other, because a fragment takes part in those of one leader only: the
-fragment of a subscription in those of the topic's fragment of the same number.
+No two joints wait for each other, because a fragment takes part in those of one leader only: a
+subscription's fragment in those of the topic's fragment of the same number.
 """
 # Compiled by mypyc.
 
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Broken(NotStored):
-    """A fragment that is needed is not available: nothing was stored, and nothing will be."""
+    """A needed fragment is unavailable: nothing was stored, and nothing will be."""
 
 
 @final
@@ -42,7 +42,7 @@ class JointPart:
         self.runner = runner
         self.entries = entries
         self.is_held = False
-        # How many of them the fragment has taken over, and what that changed.
+        # How many entries the fragment has taken over, and the resulting changes.
         self.delivered = 0
         self.changes: list[Change] = []
         self.is_gone = False
@@ -54,9 +54,9 @@ class JointPart:
 
 @final
 class Joint:
-    """One joint decision. `then` is told once: None when it is stored, else why not.
+    """One joint decision. `then` is called once: with None when it is stored, else with the reason.
 
-    Those who take part hear of it before the leader does.
+    The participants are told before the leader.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Joint:
         loop: asyncio.AbstractEventLoop,
         delivered_max: int,
     ) -> None:
-        """`delivered_max` copies are taken over before others have their turn."""
+        """Participants take over `delivered_max` copies before other work has its turn."""
         self._loop = loop
         self._delivered_max = delivered_max
         self._commit = commit
@@ -75,8 +75,8 @@ class Joint:
         self._then = then
         self._parts: list[JointPart] = []
         self._awaited = 0
-        # While it is being decided parts may be half taken over: who leaves then is left out. Once
-        # it is decided nobody can leave, and once it is over nothing happens any more.
+        # During the decision parts may be half taken over: a runner that leaves then is left out.
+        # After the decision no runner can leave, and after the end nothing happens any more.
         self._is_deciding = False
         self._is_decided = False
         self._is_over = False
@@ -91,12 +91,12 @@ class Joint:
             part.runner.join(part)
 
     def held(self, part: JointPart) -> None:
-        """A runner stands still."""
+        """A runner waits for the joint."""
         part.is_held = True
         self._await_one_less()
 
     def left(self, part: JointPart) -> None:
-        """A runner was stopped: whatever was meant for it goes with it."""
+        """A runner was stopped: its part is dropped."""
         if self._is_decided or self._is_over:
             return
         if self._is_deciding:
@@ -107,13 +107,15 @@ class Joint:
             self._await_one_less()
 
     def break_off(self, reason: str) -> None:
-        """Let everyone go on as if nothing had been asked; nothing was applied to them."""
+        """Let all runners continue as if nothing had been asked; nothing was applied to them."""
         if not self._is_decided:
             self._end()
             self._then(Broken(reason))
 
     def dissolve(self) -> None:
-        """The leader was stopped: nobody is told. What is being stored already is."""
+        """The leader was stopped: nobody is told. A commit that is being written is still
+        written.
+        """
         if not self._is_decided:
             self._end()
 
@@ -128,8 +130,8 @@ class Joint:
         self._is_over = True
         for part in self._parts:
             if part.delivered:
-                # It is in memory there, and will never be stored.
-                part.runner.took_part(part, Broken("what a topic published came to nothing"))
+                # The part is in the runner's memory, and will never be stored.
+                part.runner.took_part(part, Broken("the publication of a topic was given up"))
             else:
                 guarded(partial(part.runner.let_go, part))
 
@@ -138,7 +140,7 @@ class Joint:
         self._deliver_on()
 
     def _deliver_on(self) -> None:
-        """Let all take their parts over, in pieces: others have their turns between them."""
+        """Let all runners take their parts over, in pieces, with other work between them."""
         if self._is_over:
             return
         room = self._delivered_max
@@ -154,7 +156,7 @@ class Joint:
                     room -= part.runner.deliver(part, room)
             self._store()
         except Exception as bug:
-            log.exception("a joint decision of %s went wrong", self._commit.fragment)
+            log.exception("a joint decision of %s failed", self._commit.fragment)
             self._stored(NotStored(f"internal error: {bug}"))
 
     def _store(self) -> None:
@@ -168,6 +170,6 @@ class Joint:
     def _stored(self, error: StoreError | None) -> None:
         self._is_over = True
         for part in self._parts:
-            # Whatever goes wrong with one: the others must not stand still for ever.
+            # Whatever fails in one runner, the others must not wait for ever.
             guarded(partial(part.runner.took_part, part, error))
         self._then(error)

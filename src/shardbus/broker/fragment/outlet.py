@@ -15,19 +15,19 @@ from shardbus.stores.base.store import FragmentId
 if TYPE_CHECKING:
     from shardbus.broker.fragment.runner import Runner
 
-# Copies that one joint takes before what waits is left for the next.
+# Copies in one joint; further messages wait for the next.
 GATHERED_MAX: Final = 20_000
-# And their bytes: those of payloads that actions made, and of the properties that they set.
+# Their bytes: those of payloads that actions made, and of the properties that they set.
 GATHERED_BYTES_MAX: Final = 64 * 1024 * 1024
-# What subscriptions hold is known from above between two looks at all of them.
+# Between two measurements the size of subscriptions is known only as an upper bound.
 MEASURE_MS: Final = 1_000
 
 
 class Runners(Protocol):
-    """Whoever runs the fragments of the same store."""
+    """Runs the fragments of the same store."""
 
     def runner(self, entity: Entity, number: int) -> Runner:
-        """The runner of a fragment, started if need be."""
+        """The runner of a fragment, started if necessary."""
         ...
 
     def running(self, fragment_id: FragmentId) -> Runner | None:
@@ -45,7 +45,7 @@ class Outlet:
         self._runners = runners
         self._gathered: dict[int, list[Entry]] = {}
         self._receivers: dict[int, Entity] = {}
-        # What became active, and how much of it has been gathered.
+        # The messages that became active, and how many of them have been gathered.
         self._published: list[Entry] = []
         self._position = 0
         self._steps = 0
@@ -57,12 +57,12 @@ class Outlet:
 
     @property
     def is_told(self) -> bool:
-        """Whether it is known who subscribes: until then nothing can be accepted."""
+        """Whether the subscriptions are known: until then no message can be accepted."""
         return self._publisher.is_told
 
     @property
     def is_held(self) -> bool:
-        """Whether the rules are changing: nothing may be published by them now."""
+        """Whether the rules are changing: nothing may be published now."""
         return self._publisher.is_held
 
     def followers(self) -> list[FragmentId]:
@@ -75,9 +75,10 @@ class Outlet:
 
     @property
     def room(self) -> int:
-        """How many messages are surely no more than a commit takes; 0 when that has enough.
+        """How many messages certainly fit in a commit; 0 when it has enough.
 
-        What a rule with an action makes is not known before: then it is one at a time.
+        The results of a rule with an action are unknown in advance: then it is one message at a
+        time.
         """
         publisher, room = self._publisher, GATHERED_MAX - self._gathered_count
         if room <= 0 or self._made_bytes >= GATHERED_BYTES_MAX:
@@ -93,18 +94,18 @@ class Outlet:
 
     @property
     def delivered_max(self) -> int:
-        """How many copies those who get them take over in one turn of the loop."""
+        """How many copies the receiving runners take over in one turn of the loop."""
         return self._publisher.steps_max // COPY_STEPS
 
     def begin_turn(self) -> None:
-        """Another turn of the loop."""
+        """A new turn of the loop."""
         self._steps = 0
 
     def wants_turn(self, is_waiting: bool) -> bool:
-        """Whether to go on in another turn before anything is stored.
+        """Whether to continue in another turn before anything is stored.
 
-        What is unfinished must be finished. And if commands wait, those that a commit has room for
-        are decided first: else topics with many rules would store a few messages at a time.
+        Unfinished work must be finished. If commands wait, those that fit in the commit are decided
+        first: otherwise topics with many rules would store a few messages at a time.
         """
         return self.is_unfinished or (is_waiting and self.is_tired and not self._is_gathered())
 
@@ -115,7 +116,7 @@ class Outlet:
         return self._gathered_count >= GATHERED_MAX or self._made_bytes >= GATHERED_BYTES_MAX
 
     def measure(self, fragment: Fragment, steady_ms: int) -> None:
-        """Let the fragment know how much the subscriptions hold, exactly when it matters."""
+        """Tell the fragment how much the subscriptions hold, exactly when it matters."""
         if steady_ms - self._measured_ms < MEASURE_MS and not fragment.is_full():
             return
         self._measured_ms = steady_ms
@@ -129,24 +130,26 @@ class Outlet:
         fragment.note_subscribed(self._held_bytes)
 
     def publish(self, fragment: Fragment) -> None:
-        """Find out who gets what became active, and number the copies.
+        """Determine which subscriptions get the messages that became active, and number the copies.
 
-        While `is_unfinished` some of it is left for `publish_on`, and nothing may be stored.
+        While `is_unfinished`, some messages are left for `publish_on`, and nothing may be stored.
         """
         published = fragment.published()
         if published:
-            assert not self._published, "what was published before has been gathered"
+            assert not self._published, "the messages published before must have been gathered"
             self._published = published
             self._publisher.begun()
             self.publish_on(fragment)
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether it is not known yet who gets all that became active."""
+        """Whether some messages that became active have not been matched yet."""
         return len(self._published) > 0
 
     def publish_on(self, fragment: Fragment) -> None:
-        """Gather more of what became active, as much as is done in one turn of the loop."""
+        """Gather more of the messages that became active, as many as one turn of the loop
+        allows.
+        """
         published = self._published
         position = self._position
         steps = self._steps
@@ -173,7 +176,7 @@ class Outlet:
             self._publisher.ended()
 
     def take(self) -> list[tuple[Runner, list[Entry]]]:
-        """What was gathered, for each runner with rising numbers."""
+        """What was gathered, by runner, with ascending numbers."""
         gathered, self._gathered = self._gathered, {}
         receivers, self._receivers = self._receivers, {}
         self._gathered_count = 0
@@ -188,7 +191,7 @@ class Outlet:
         ]
 
     def forget(self) -> None:
-        """The fragment is loaded again, or stopped: what it published was not."""
+        """The fragment is loaded again, or stopped: its messages were not published."""
         self._end()
         self._gathered = {}
         self._receivers = {}
@@ -216,7 +219,7 @@ class Outlet:
 
 
 def _made_bytes(entry: Entry, copies: list[Entry]) -> int:
-    """What copies have that their message has not."""
+    """The bytes that copies have and their message has not."""
     made_bytes = 0
     for copy in copies:
         made_bytes += len(copy.modified)

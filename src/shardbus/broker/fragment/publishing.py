@@ -1,4 +1,4 @@
-"""Who gets which copy of a message that is published to a topic."""
+"""Which copies of a published message each subscription gets."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ log = logging.getLogger(__name__)
 FILTER_FAILED: Final = "FilterException"
 ACTION_FAILED: Final = "RuleActionException"
 
-# What is done before others have their turn, in short rules that are asked: some five milliseconds,
-# compiled. A message costs so many before the first rule is asked, and each copy so many.
+# The work before others have their turn, in evaluations of short rules: some five milliseconds,
+# compiled. Each message and each copy costs a fixed number of steps in addition.
 STEPS_MAX: Final = 10_000
 MESSAGE_WEIGHT: Final = 10
 COPY_STEPS: Final = 4
@@ -64,8 +64,8 @@ class Parcel:
 class Publisher:
     """The subscriptions of a topic with all their rules, shared by its fragments of one broker.
 
-    `seed` are 8 random bytes: what newid() gives follows from them and from how many messages there
-    were. `steps_max` is what is done in one turn of the loop.
+    `seed` is 8 random bytes; the values of newid() derive from it and from the number of messages.
+    `steps_max` bounds the work of one turn of the loop.
     """
 
     def __init__(
@@ -74,15 +74,16 @@ class Publisher:
         assert len(seed) == _SEED_PREFIX_BYTES
         self.steps_max = steps_max
         self.is_told = False
-        # How much is being published; it is finished by the rules by which it was begun.
+        # The publications under way; each is finished with the rules with which it began.
         self._under_way = 0
         self._holds = 0
         self._waiting: list[Callable[[], None]] = []
         self.subscriptions: dict[int, Entity] = {}
-        # The most that one message makes, and whether some of that have something of their own.
+        # The maximum number of copies of one message, and whether some of them have their own
+        # payload.
         self.copies_max = 0
         self.has_actions = False
-        # Of the topic: an action can set a time to live, but none that is longer.
+        # The topic's: an action can set a time to live, but not a longer one.
         self.default_ttl_ms = INFINITE_MS
         self._payloads = payloads
         self._seed = seed
@@ -90,7 +91,8 @@ class Publisher:
         self._index = RuleIndex()
 
     def tell(self, topic: Entity, subscriptions: Sequence[Entity]) -> None:
-        """Publish to exactly these from now on. Refused when a rule is none: then to the former.
+        """Publish to exactly these from now on. Refused when a rule is invalid: then nothing
+        changes.
 
         Rules that did not change are not compiled again.
         """
@@ -100,7 +102,7 @@ class Publisher:
     def lesson(self, topic: Entity, subscriptions: Sequence[Entity]) -> Iterator[None]:
         """Like `tell`, in steps between which others may have their turn.
 
-        All of them must be taken, and nothing may be published meanwhile (see `hold`).
+        All steps must be taken, and nothing may be published in between (see `hold`).
         """
         former = self.subscriptions
         try:
@@ -114,11 +116,11 @@ class Publisher:
         self.default_ttl_ms = topic.spec.default_ttl_ms
         self.is_told = True
 
-    # What takes several turns of the loop.
+    # Work of several turns of the loop.
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is half published: the rules must stay as they are."""
+        """Whether a message is half published: the rules must stay as they are."""
         return self._under_way > 0
 
     @property
@@ -127,22 +129,22 @@ class Publisher:
         return self._holds > 0
 
     def hold(self) -> None:
-        """Let nothing begin until `let_go`."""
+        """Let no publication begin until `let_go`."""
         self._holds += 1
 
     def let_go(self) -> None:
         self._holds -= 1
 
     def when_still(self, then: Callable[[], None]) -> None:
-        """Call `then` as soon as nothing is half published."""
+        """Call `then` as soon as no message is half published."""
         self._waiting.append(then)
 
     def begun(self) -> None:
-        """Something takes more than one turn of the loop."""
+        """A publication takes more than one turn of the loop."""
         self._under_way += 1
 
     def ended(self) -> None:
-        """It is done, or came to nothing."""
+        """The publication is done or was given up."""
         self._under_way -= 1
         if self._under_way == 0:
             waiting, self._waiting = self._waiting, []
@@ -151,11 +153,11 @@ class Publisher:
 
     @property
     def weight(self) -> int:
-        """What it takes to find out who gets a message, in short rules that are asked."""
+        """The cost of matching a message, in evaluations of short rules."""
         return MESSAGE_WEIGHT + self._index.weight
 
     def parcels(self, entry: Entry) -> list[Parcel]:
-        """The copies for each subscription that gets any; `entry` itself is none of them.
+        """The copies for each subscription that gets any; `entry` itself is not among them.
 
         The caller numbers the copies after the first.
         """
@@ -178,7 +180,9 @@ class Publisher:
             return self._failed(self._index.match(_Blank(), seed), str(error))
 
     def _failed(self, matches: list[SubscriptionMatch], reason: str) -> list[SubscriptionMatch]:
-        """Who takes everything gets the message all the same; for the others a rule has failed."""
+        """Subscriptions that take every message get it all the same; for the others a rule has
+        failed.
+        """
         known = {match.subscription for match in matches}
         for subscription_id, subscription in self.subscriptions.items():
             if subscription.rules and subscription_id not in known:
@@ -210,8 +214,8 @@ class Publisher:
         copy.modified = self._payloads.pack(payload, changes)
         if len(copy.modified) > MODIFIED_BYTES_MAX:
             raise ValueError(
-                f"the properties it sets have {len(copy.modified)} bytes; {MODIFIED_BYTES_MAX} are "
-                "the most"
+                f"the properties it sets have {len(copy.modified)} bytes; at most "
+                f"{MODIFIED_BYTES_MAX} are allowed"
             )
         if not changes.system:
             return copy
@@ -247,7 +251,7 @@ class Publisher:
                 self._index.remove_subscription(subscription_id)
         self.subscriptions = wanted
         acting = [sum(1 for rule in each.rules if rule.action) for each in wanted.values()]
-        # And a plain one, and one that tells of a failure.
+        # Plus a plain copy, and one that reports a failure.
         self.copies_max = 2 * len(wanted) + sum(acting)
         self.has_actions = sum(acting) > 0
         for change in changes:
@@ -264,7 +268,7 @@ class Publisher:
 
 @final
 class PublishedMessage:
-    """A message as rules see it: what the bus knows of it, and what its payload says."""
+    """A message as rules see it: the bus's system properties and the contents of its payload."""
 
     def __init__(self, entry: Entry, payloads: PayloadFormat) -> None:
         self._entry = entry
@@ -300,7 +304,7 @@ class PublishedMessage:
 
 @final
 class _Blank:
-    """A message of which nothing can be seen."""
+    """A message of which rules can see nothing."""
 
     def system(self, number: int) -> Value:
         return None
@@ -311,7 +315,7 @@ class _Blank:
 
 @final
 class _RuleChanges:
-    """What is to be done to the rules of a subscription; compiles the new ones."""
+    """The changes to the rules of a subscription; compiles the new ones."""
 
     def __init__(self, old: Entity | None, new: Entity) -> None:
         self.subscription_id = new.entity_id

@@ -94,7 +94,7 @@ def load(store: MessageStore, fragment: FragmentId, window_ms: int, now_ms: int)
         history.load(at_ms, remembered.digests, now_ms - window_ms)
         step_bytes += len(remembered.digests)
         if step_bytes >= LOAD_STEP_BYTES:
-            # Compiled code lets no other thread run: a million ids would stop the event loop.
+            # Compiled code does not let other threads run: a million ids would stop the event loop.
             time.sleep(0)
             step_bytes = 0
     image.remembered = []
@@ -103,7 +103,7 @@ def load(store: MessageStore, fragment: FragmentId, window_ms: int, now_ms: int)
 
 @final
 class Reading:
-    """What a fragment needs, read in as many steps as it is large: others read between them."""
+    """What a fragment needs, read in steps, between which others may read."""
 
     def __init__(self, fragment: FragmentId, need: Need) -> None:
         self._fragment = fragment
@@ -120,7 +120,7 @@ class Reading:
                     self._steps.append((name, numbers[start : start + PIECES_PER_STEP]))
 
     def step(self, store: MessageStore) -> Found | None:
-        """What was needed; None when there is more to read."""
+        """Read the next step; returns what was needed, None when there is more to read."""
         need = self._need
         if not isinstance(need, NeedStages):
             return _read(store, self._fragment, need)
@@ -136,7 +136,7 @@ class Reading:
     def _read_some(
         self, store: MessageStore, need: NeedStages, name: bytes, numbers: list[int]
     ) -> None:
-        """One after the other, until there are enough."""
+        """Read pieces one after the other, until there are enough."""
         pieces = self._stages[name].pieces
         for number in numbers:
             self._read_pieces(store, need, name, [number])
@@ -160,7 +160,7 @@ class Reading:
         for number in numbers:
             data = None if number in damaged else pieces.pop(number, None)
             _unpack(stage, number, data, is_wanted=need.is_unpacked)
-            # Compiled code lets no other thread run: a large stage would stop the event loop.
+            # Compiled code does not let other threads run: a large stage would stop the event loop.
             time.sleep(0)
         if len(stage.damaged) > known:
             log.error("fragment %s: pieces %s of a stage are damaged", fragment, stage.damaged)
@@ -210,7 +210,7 @@ def read_lacking(
 
 
 def feed(fragment: Fragment, need: Need, found: Found, now_ms: int) -> list[Change]:
-    """Let a fragment take over what was read; what that changes is to be committed."""
+    """Let a fragment take over what was read; returns the changes to commit."""
     intake = fragment.intake
     if isinstance(found, Page):
         if found.damaged:
@@ -233,7 +233,7 @@ def feed(fragment: Fragment, need: Need, found: Found, now_ms: int) -> list[Chan
         intake.stages_in(found.stages)
     else:
         assert isinstance(need, NeedState)
-        # How large a damaged state was cannot be told any more: it stays counted.
+        # The size of a damaged state is unknown: it remains counted.
         intake.state_in(need, b"" if found.error else found.state)
     return []
 
@@ -255,7 +255,7 @@ def _unpack(stage: ReadStage, number: int, data: bytes | None, *, is_wanted: boo
 
 
 def _replaced_state(store: MessageStore, fragment: FragmentId, session_id: str) -> ReadState:
-    """The state that is to be replaced; what fails for another reason than damage has failed."""
+    """The state to be replaced; any failure other than damage is raised."""
     found = _state(store, fragment, session_id)
     if found.error and not _has_state(store, fragment, session_id):
         raise StoreError(found.error)
@@ -277,7 +277,7 @@ def _has_state(store: MessageStore, fragment: FragmentId, session_id: str) -> bo
 
 
 def _state(store: MessageStore, fragment: FragmentId, session_id: str) -> ReadState:
-    """A state that cannot be read is one session's trouble, not the fragment's."""
+    """Read a state. A damaged state is the problem of one session, not of the fragment."""
     try:
         return ReadState(store.read_state(fragment, session_id))
     except StoreError as error:

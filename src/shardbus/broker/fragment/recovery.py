@@ -1,4 +1,4 @@
-"""How a fragment comes into memory: at the start, and after its store has failed."""
+"""How a fragment is loaded: at the start, and after its store has failed."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ log = logging.getLogger(__name__)
 
 RELOAD_MS_MIN: Final = 50
 RELOAD_MS_MAX: Final = 5_000
-# A fragment that fails again sooner than this has not recovered: it stays away longer each time.
+# A fragment that fails again sooner than this has not recovered: it waits longer each time.
 STEADY_MS: Final = 10_000
 
 
 @final
 class FragmentRecovery:
-    """Loads one fragment. After a failed commit only a write that succeeds ends the outage: a full
+    """Loads one fragment. After a failed commit only a successful write ends the outage: a full
     disk can still be read, and every send to the fragment would end as unknown.
     """
 
@@ -49,9 +49,10 @@ class FragmentRecovery:
         followers: list[FragmentId],
         then: Callable[[Loaded | StoreError], None],
     ) -> None:
-        """Read the fragment, with the message ids of this window; write it too if need be.
+        """Read the fragment, with the message ids of this window; write it too if necessary.
 
-        It gives no number that one of its followers has: those take over what it numbers.
+        The fragment gives out no number that one of its followers has: those take over what it
+        numbers.
         """
         fragment_id, now_ms = self._fragment_id, self._clock.now_ms()
 
@@ -72,7 +73,7 @@ class FragmentRecovery:
         self._storage.read(job, done)
 
     def stop(self) -> None:
-        """Answer nobody any more."""
+        """Call nobody back any more."""
         self._is_stopped = True
 
     def note_loaded(self) -> None:
@@ -83,12 +84,12 @@ class FragmentRecovery:
         self._is_writable = False
 
     def note_lost(self, *, is_own_fault: bool) -> None:
-        """The fragment must be loaded again; at once, unless its store failed it lately."""
+        """The fragment must be loaded again: at once, unless its store failed recently."""
         if not is_own_fault or self._clock.steady_ms() - self._loaded_ms >= STEADY_MS:
             self._reload_ms = RELOAD_MS_MIN
 
     def again_later(self, again: Callable[[], None]) -> None:
-        """Call soon, and later each time."""
+        """Call back soon, and later each time."""
         delay_ms, self._reload_ms = self._reload_ms, min(self._reload_ms * 2, RELOAD_MS_MAX)
 
         def due() -> None:
@@ -101,7 +102,7 @@ class FragmentRecovery:
         return self._is_writable and not self._storage.is_read_only
 
     def _probe(self, loaded: Loaded, then: Callable[[Loaded | StoreError], None]) -> None:
-        """Write what is stored already, to learn whether a commit can succeed again."""
+        """Write what is already stored, to learn whether a commit can succeed again."""
 
         def done(error: StoreError | None) -> None:
             if self._is_stopped:

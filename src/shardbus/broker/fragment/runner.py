@@ -1,4 +1,4 @@
-"""Runs one fragment: drain the inbox, apply everything, commit once, then answer (D1)."""
+"""Runs one fragment: drain the inbox, apply everything, commit once, then answer."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Runner(StoredFragment):
     """The one owner of a fragment.
 
     While a commit, a page read or a load is under way nothing is applied: commands wait in the
-    inbox, and what is in memory and what is stored cannot drift apart. Only a receive that locks
-    is answered while nothing but removals is being stored.
+    inbox, so that memory and store cannot diverge. Only a locking receive is answered while a
+    commit of removals is being stored.
 
     After a failed commit the fragment comes back only when a write has succeeded (`recovery`).
-    Until then commands are turned away, watchers wait, and `browse` shows what is stored.
+    Until then commands are Unavailable, watchers wait, and `browse` shows what is stored.
 
-    The fragment of a topic has an `outlet`: what it publishes it stores together with the
-    subscriptions that get it (see `joint`). Those may be told late: nothing is done until then.
+    The fragment of a topic has an `outlet`: it stores what it publishes together with the
+    subscriptions that get it (see `joint`). It does nothing before these are known.
     """
 
     def __init__(  # noqa: PLR0913 - what it is made of
@@ -79,11 +79,11 @@ class Runner(StoredFragment):
         self._clock = clock
         self._loop = loop
         self._fragment: Fragment | None = None
-        # Up to here numbers are given out for good: those beyond may not be stored, and come again.
+        # Numbers up to here are stored; those above may not be stored, and be given out again.
         self.stored_counter = 0
         self._inbox: list[tuple[Command, ReplyTo]] = []
         self._answers = Answers()
-        # What the first command of the inbox waits for; then, that it was read for that command.
+        # What the first command of the inbox waits for; and whether that was read.
         self._need: Need | None = None
         self._is_fed = False
         self._watchers = Watchers(loop)
@@ -92,10 +92,10 @@ class Runner(StoredFragment):
         self._is_drain_scheduled = False
         # The fragment while a commit of nothing but removals is under way.
         self._removing: Fragment | None = None
-        # Whether the inbox holds a command that a receive may not overtake.
+        # Whether the inbox has a command that a receive may not overtake.
         self._is_held_up = False
         self._is_stopped = False
-        # Commands wait for the very first load; after a failure they are turned away instead.
+        # Commands wait for the very first load; after a failure they are refused instead.
         self._is_first_load = True
         self._recovery = FragmentRecovery(fragment_id, storage, clock, loop)
         self._alarm = Alarm(clock, loop, self._schedule)
@@ -124,14 +124,14 @@ class Runner(StoredFragment):
 
     @property
     def is_half_way(self) -> bool:
-        """Whether a decision takes more turns of the loop than one, and is not whole yet."""
+        """Whether a decision takes more than one turn of the loop, and is not complete yet."""
         if self._outlet is not None and self._outlet.is_unfinished:
             return True
         return self._fragment is not None and self._fragment.is_unfinished
 
     @property
     def reason(self) -> str:
-        """Why it is not available; of an available one, why it takes nothing more in."""
+        """Why it is unavailable; for an available one, why it accepts no additions."""
         return self._storage.shortage if self.state == AVAILABLE else self._reason
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
@@ -139,7 +139,7 @@ class Runner(StoredFragment):
         if self.state != AVAILABLE and not self._is_first_load:
             reply_to(Unavailable(self._why_not()))
         elif len(self._inbox) >= INBOX_MAX:
-            reply_to(Unavailable(f"Fragment {self.fragment_id.number} has too much to do."))
+            reply_to(Unavailable(f"Fragment {self.fragment_id.number} has too many commands."))
         elif not self._answered_beside(command, reply_to):
             self._inbox.append((command, reply_to))
             self._is_held_up = self._is_held_up or not may_be_overtaken(command)
@@ -147,7 +147,7 @@ class Runner(StoredFragment):
 
     @property
     def unused_ms(self) -> int:
-        """For how long no client wanted anything; 0 while somebody waits for messages."""
+        """For how long no client used the fragment; 0 while a receiver waits for messages."""
         return self._clock.steady_ms() - self._used_ms if self._watchers.is_empty() else 0
 
     @property
@@ -161,7 +161,7 @@ class Runner(StoredFragment):
             self._fragment.configure(rules)
 
     def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
-        """Call `wake` once, as soon as a line (or SESSIONS) has something to take; soon if it has.
+        """Call `wake` once, as soon as (or if) a line or SESSIONS has something to take.
 
         With the token of a held session: as soon as that session has messages, or is lost.
         """
@@ -171,7 +171,7 @@ class Runner(StoredFragment):
         self._watchers.remove(line, wake, session)
 
     def statistics(self) -> Fragment | None:
-        """The fragment for a look at its counters; None while it is not in memory."""
+        """The fragment, for reading its counters; None while it is not in memory."""
         return self._fragment
 
     def size_bytes(self) -> int:
@@ -179,7 +179,7 @@ class Runner(StoredFragment):
         return 0 if self._fragment is None else self._fragment.size_bytes()
 
     def stop(self) -> None:
-        """Answer nothing any more and forget the fragment; what was stored stays stored."""
+        """Give no more answers and drop the fragment from memory; what was stored stays stored."""
         self._is_stopped = True
         self._recovery.stop()
         self.state = UNAVAILABLE
@@ -194,11 +194,11 @@ class Runner(StoredFragment):
         self._answers.fail(self.reason, is_unknown=True)
         self._turn_away(self.reason)
 
-    # Deciding together with others.
+    # Joint decisions.
 
     def join(self, part: JointPart) -> None:
-        """Stand still as soon as what is under way is done, and say so."""
-        assert self._part is None, "only one leader has parts for a fragment"
+        """Wait as soon as the work under way is done, and tell the joint."""
+        assert self._part is None, "a fragment takes part in the joints of one leader only"
         if self._is_stopped:
             part.joint.left(part)
         elif self.state != AVAILABLE and not self._is_first_load:
@@ -209,7 +209,7 @@ class Runner(StoredFragment):
                 self._hold(part)
 
     def deliver(self, part: JointPart, count_max: int) -> int:
-        """Take over the next of what the leader has for this fragment; how many these are."""
+        """Take over the next entries that the leader has for this fragment; returns how many."""
         fragment = self._fragment
         assert fragment is not None and self._part is part
         entries = part.entries
@@ -220,7 +220,7 @@ class Runner(StoredFragment):
         return len(entries)
 
     def take_part(self, part: JointPart) -> FragmentCommit:
-        """All of it is taken over: decide what waits here."""
+        """The part is taken over: decide the commands that wait here."""
         fragment = self._fragment
         assert fragment is not None and self._part is part and part.is_delivered
         changes = part.changes
@@ -228,7 +228,7 @@ class Runner(StoredFragment):
         return FragmentCommit(self.fragment_id, changes, fragment.counters)
 
     def took_part(self, part: JointPart, error: StoreError | None) -> None:
-        """The joint decision is stored, or it is not known whether it is."""
+        """The joint decision is stored, or that is unknown."""
         fragment = self._fragment
         if fragment is None or self._part is not part:
             return
@@ -236,7 +236,7 @@ class Runner(StoredFragment):
         self._committed(fragment, error)
 
     def let_go(self, part: JointPart) -> None:
-        """Nothing came of it: go on."""
+        """The joint was given up: continue."""
         if self._part is not part:
             return
         self._part = None
@@ -246,7 +246,7 @@ class Runner(StoredFragment):
 
     def _hold(self, part: JointPart) -> None:
         self._is_busy = True
-        # Whatever the inbox lacked is asked for again when the part has been taken over.
+        # What the first command needs is read again after the part has been taken over.
         self._need = None
         part.joint.held(part)
 
@@ -295,7 +295,7 @@ class Runner(StoredFragment):
         try:
             changes = self._apply_inbox(fragment)
         except Exception as bug:
-            log.exception("fragment %s decided wrongly", self.fragment_id)
+            log.exception("fragment %s: internal error in a decision", self.fragment_id)
             self._decided_wrongly(bug)
             return
         if changes or fragment.is_unfinished:
@@ -320,26 +320,26 @@ class Runner(StoredFragment):
         return deciding.changes + fragment.tickets.changes()
 
     def _decided_wrongly(self, bug: Exception) -> None:
-        """Half of a decision may be in memory: only what is stored can be trusted."""
+        """Memory may hold half of a decision: only the store can be trusted."""
         self._forget(NotStored(f"internal error: {bug}"))
 
     def _decide_on(self, fragment: Fragment, changes: list[Change]) -> None:
-        """Go on with a decision that is too large for one turn of the loop.
+        """Continue a decision that is too large for one turn of the loop.
 
-        Nothing of it is stored, answered or seen before it is whole, and commands wait.
+        Nothing of it is stored, answered or visible before it is complete, and commands wait.
         """
         if self._fragment is not fragment:
             return
         try:
             changes += self._decided_on(fragment)
         except Exception as bug:
-            log.exception("fragment %s decided wrongly", self.fragment_id)
+            log.exception("fragment %s: internal error in a decision", self.fragment_id)
             self._decided_wrongly(bug)
             return
         self._commit(fragment, changes)
 
     def _decided_on(self, fragment: Fragment) -> list[Change]:
-        """What one more turn of the loop decides."""
+        """The changes that one more turn of the loop decides."""
         outlet = self._outlet
         if outlet is not None:
             outlet.begin_turn()
@@ -379,7 +379,7 @@ class Runner(StoredFragment):
                 return
         self._storage.commit(commit, done)
         if self._removing is fragment:
-            # The receives that were decided together with removals need not wait for them either.
+            # Receives that were decided together with removals need not wait for them either.
             self._answers.give_locked()
 
     def _committed(self, fragment: Fragment, error: StoreError | None) -> None:
@@ -394,7 +394,7 @@ class Runner(StoredFragment):
         self._forget(error)
 
     def _applied(self, fragment: Fragment) -> None:
-        """Everything applied is stored: read what replies lack, answer, go on."""
+        """Everything applied is stored: read what replies lack, answer, continue."""
         if self._answers.are_lacking():
             self._read_lacking(fragment)
         else:
@@ -408,7 +408,7 @@ class Runner(StoredFragment):
             self._go_on(fragment)
 
     def _go_on(self, fragment: Fragment) -> None:
-        """Between two drains: page in, expire, wake receivers, publish on, set the alarm."""
+        """Between two drains: read pages, expire, wake receivers, publish, set the alarm."""
         self._biting.go_on(fragment)
         if self._part is not None and not self._is_fed:
             self._watchers.wake(fragment)
@@ -463,7 +463,7 @@ class Runner(StoredFragment):
                 log.error("fragment %s: damaged messages %s set aside", self.fragment_id, aside)
                 self._commit(fragment, outcome.changes)
                 return
-        # What was let go and removed in the same turn is not there any more, and not damaged.
+        # A message that was released and removed in the same turn is gone, not damaged.
         self._answer(fragment)
 
     def _read(self, fragment: Fragment, need: Need, *, is_for_command: bool) -> None:
@@ -489,7 +489,7 @@ class Runner(StoredFragment):
     def _read_due(self, fragment: Fragment, now_ms: int) -> None:
         self._is_busy = True
         fragment_id, count_max = self.fragment_id, fragment.due_count_max()
-        # Nothing is claimed or let go before the answer is there.
+        # No claim changes before the answer comes.
         claimed = fragment.claims()
 
         def job(store: MessageStore) -> Due:
@@ -509,7 +509,7 @@ class Runner(StoredFragment):
                 self._forget(due)
                 return
             if self._outlet is not None and self._outlet.is_held:
-                # By half of the rules nothing is published: it is read again until all are known.
+                # Nothing is published with incomplete rules: the messages are read again later.
                 self._go_on(fragment)
                 return
             if due.damaged:
@@ -520,7 +520,7 @@ class Runner(StoredFragment):
                     self._outlet.begin_turn()
                     self._outlet.publish(fragment)
             except Exception as bug:
-                log.exception("fragment %s decided wrongly", self.fragment_id)
+                log.exception("fragment %s: internal error in a decision", self.fragment_id)
                 self._decided_wrongly(bug)
                 return
             self._commit_or_go_on(fragment, changes)
@@ -569,8 +569,8 @@ class Runner(StoredFragment):
         self._go_on(self._fragment)
 
     def _forget(self, error: StoreError) -> None:
-        """A failed commit is unknown, unless it says otherwise: only the store can say what is."""
-        log.error("fragment %s: %s; loading it again", self.fragment_id, error)
+        """A failed commit is unknown unless the error says otherwise: load the fragment again."""
+        log.error("fragment %s: %s; it is loaded again", self.fragment_id, error)
         self._recovery.note_lost(is_own_fault=not isinstance(error, Broken))
         self._fragment = None
         self._need = None
@@ -590,11 +590,11 @@ class Runner(StoredFragment):
         part, self._part = self._part, None
         if part is not None:
             part.joint.break_off(self._why_not())
-        # Unavailable until it succeeds: a try that fails again was no recovery.
+        # Unavailable until it succeeds: an attempt that fails again was no recovery.
         self._recovery.again_later(self._load)
 
     def _turn_away(self, reason: str) -> None:
-        """What was not applied yet is merely unavailable."""
+        """Refuse the commands that were not applied yet as unavailable."""
         inbox, self._inbox = self._inbox, []
         for _, reply_to in inbox:
             say(reply_to, Unavailable(reason))

@@ -1,9 +1,9 @@
 """Calls a blocking store from an event loop: one writer, one reader, group commit.
 
-A `Worker` runs jobs one after another somewhere else: on a thread in production, inline and in
-virtual time in simulation. `Storage` puts the commits of all fragments of a store that are waiting
-into one store transaction, so that one fsync serves them all. A commit that cannot be stored for a
-reason of its own is found and told so; the others of its transaction do not hear of it.
+A `Worker` runs jobs one after another: on a thread in production, inline and in virtual time in
+simulation. `Storage` combines the waiting commits of all fragments of a store into one store
+transaction, so that one fsync serves them all. A commit that cannot be stored because of its own
+contents is found and fails alone; the others of its transaction are stored.
 """
 # Compiled by mypyc.
 
@@ -30,12 +30,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Committed = Callable[[StoreError | None], None]
 
-# The most commits that one store transaction takes; what waits beyond goes into the next.
+# The maximum number of commits in one store transaction; further ones wait for the next.
 COMMITS_PER_TRANSACTION_MAX = 256
-# Reads that may be under way, or done and not yet taken over by the loop: what they brought is in
-# memory, whoever asked, and a loop with much to do takes it over more slowly than a disk reads.
+# Reads that may be under way, or done and not yet taken over by the loop. Their results are in
+# memory, and a busy loop takes them over more slowly than a disk reads.
 READS_MAX = 8
-# While a store is short of room: so often it is looked whether it still is.
+# How often the room is checked while a store is short of it.
 LOOK_S = 1.0
 
 
@@ -47,7 +47,7 @@ class Worker(Protocol):
         ...
 
     def close(self) -> None:
-        """Run what was submitted, then stop."""
+        """Run all submitted jobs, then stop."""
         ...
 
 
@@ -68,7 +68,7 @@ class ThreadWorker:
             except StoreError as error:
                 result = error
             except Exception as bug:
-                log.exception("a store job failed in a way it should not")
+                log.exception("a store job failed with an unexpected exception")
                 result = StoreError(f"internal error: {bug}")
             self._loop.call_soon_threadsafe(then, result)
 
@@ -85,7 +85,7 @@ class ThreadWorker:
 
 @final
 class _Group:
-    """Commits that are stored together or not at all, and who is told."""
+    """Commits that are stored together or not at all, and whom to tell."""
 
     def __init__(self, commits: list[FragmentCommit], then: Committed) -> None:
         self.commits = commits
@@ -108,7 +108,7 @@ class Storage:
         self._reader = reader
         self._loop = loop
         self._waiting: list[_Group] = []
-        # What is being written, and halves of what could not be: they come before what waits.
+        # What is being written, and halves of failed groups, which come before those that wait.
         self._written: list[_Group] = []
         self._divided: list[list[_Group]] = []
         self._is_committing = False
@@ -116,7 +116,7 @@ class Storage:
         self._reading = 0
         self._reads: deque[Callable[[], None]] = deque()
         self._is_held = False
-        # What changes the set of fragments and came while the store was held, in its order.
+        # Changes to the set of fragments that came while the store was held, in order.
         self._held_back: list[Callable[[], None]] = []
         self._is_look_scheduled = False
         self._is_closed = False
@@ -124,7 +124,7 @@ class Storage:
 
     @property
     def shortage(self) -> str:
-        """Why the store takes nothing more in; empty while it does."""
+        """Why the store accepts no additions; empty while it does."""
         return self._store.shortage
 
     @property
@@ -132,7 +132,7 @@ class Storage:
         return self._store.is_read_only
 
     def commit(self, commit: FragmentCommit, then: Committed) -> None:
-        """Make a fragment's changes durable, together with whatever else is waiting."""
+        """Make a fragment's changes durable, together with all other waiting commits."""
         self.commit_together([commit], then)
 
     def commit_together(self, commits: list[FragmentCommit], then: Committed) -> None:
@@ -147,9 +147,9 @@ class Storage:
         """Drop a commit that is not being written yet; it is never answered.
 
         A fragment that is deleted before its commit would fail the transaction of all the others.
-        Those that were to be stored together with it are.
+        The commits that were to be stored together with it still are.
         """
-        # Those that are being written are, whatever is withdrawn; but not if they come again.
+        # Commits that are being written stay; but not if they must be written again.
         for groups in [self._waiting, self._written, *self._divided]:
             for group in groups:
                 group.commits = [each for each in group.commits if each.fragment != fragment]
@@ -158,7 +158,7 @@ class Storage:
     def read(
         self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
     ) -> None:
-        """Run a job that reads, in turn, and not before all but a few others are taken over."""
+        """Run a job that reads, in turn, and after all but a few others have been taken over."""
         store = self._store
 
         def finished(result: T | StoreError) -> None:
@@ -190,17 +190,17 @@ class Storage:
     def hold(
         self, job: Callable[[MessageStore], T], then: Callable[[T | StoreError], None]
     ) -> None:
-        """Begin to write nothing more, and run `job` when everything begun has been written.
+        """Stop writing, and run `job` when everything begun has been written.
 
-        Whatever comes meanwhile waits for `let_go`; reads go on. Whoever holds a store sees to it
-        that it is let go, whatever becomes of him.
+        Everything that comes in between waits for `let_go`; reads continue. The caller must make
+        sure that the store is let go.
         """
         self._is_held = True
         store = self._store
         self._writer.submit(lambda: job(store), then)
 
     def let_go(self) -> None:
-        """Write what has waited, and go on. Nothing happens to a store that is not held."""
+        """Write what has waited, and continue. Does nothing for a store that is not held."""
         self._is_held = False
         held_back, self._held_back = self._held_back, []
         for submit in held_back:
@@ -246,8 +246,10 @@ class Storage:
                 try:
                     group.then(result)
                 except Exception:
-                    # Whoever it is has no right to keep the others waiting.
-                    log.exception("what became of a commit could not be told: %s", _names(group))
+                    # A failing recipient must not keep the others waiting.
+                    log.exception(
+                        "the result of a commit could not be delivered: %s", _names(group)
+                    )
         self._flush_soon()
 
     def _flush_soon(self) -> None:
@@ -256,7 +258,7 @@ class Storage:
             self._loop.call_soon(self._flush)
 
     def _look_later(self) -> None:
-        """While there is a shortage: see now and then whether it is over, even if nobody writes."""
+        """During a shortage: check now and then whether it is over, even if nobody writes."""
         if self._is_look_scheduled or not self._store.shortage:
             return
         self._is_look_scheduled = True
@@ -275,7 +277,7 @@ class Storage:
         self._loop.call_later(LOOK_S, look)
 
     def _next_batch(self) -> list[_Group]:
-        """As many groups as a transaction takes; one that is larger has one for itself."""
+        """As many groups as a transaction takes; a larger group has its own transaction."""
         while self._divided:
             batch = [group for group in self._divided.pop() if group.commits]
             if batch:

@@ -1,4 +1,4 @@
-"""A fragment as its store has it: what can be read without touching anything."""
+"""A fragment as its store has it: what can be read without the fragment."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from shardbus.stores.base.store import FragmentId, MessageStore, Page, StoreErro
 
 
 class StoredFragment:
-    """Looks at the store whatever the fragment itself is doing. Implements `browse.Browsable`."""
+    """Reads the store whatever the fragment itself is doing. Implements `browse.Browsable`."""
 
     def __init__(self, fragment_id: FragmentId, storage: Storage) -> None:
         self.fragment_id = fragment_id
@@ -27,7 +27,7 @@ class StoredFragment:
         then: Callable[[Page | Unavailable], None],
         session_id: str | None = None,
     ) -> None:
-        """Read messages as they are stored, without touching them."""
+        """Read messages as they are stored, without changing them."""
         fragment_id = self.fragment_id
 
         def job(store: MessageStore) -> Page:
@@ -53,7 +53,7 @@ class StoredFragment:
         count_max: int,
         then: Callable[[list[str] | Unavailable], None],
     ) -> None:
-        """Session ids as `MessageStore.list_sessions` tells them."""
+        """Session ids as in `MessageStore.list_sessions`."""
         fragment_id = self.fragment_id
 
         def job(store: MessageStore) -> list[str]:

@@ -27,7 +27,9 @@ class Watchers:
         return not self._of_sessions and not any(self._of_lines)
 
     def add(self, fragment: Fragment | None, line: int, wake: Wake, session: bytes) -> None:
-        """Wake as soon as there is something to take, or the session is lost; soon if it is so."""
+        """Wake as soon as there is something to take, or the session is lost; soon if it already
+        is.
+        """
         if fragment is not None and _is_ready(fragment, line, session):
             self._loop.call_soon(wake)
         elif session == NO_SESSION:
@@ -47,7 +49,7 @@ class Watchers:
             self._of_sessions.pop(session, None)
 
     def wake(self, fragment: Fragment) -> None:
-        """Wake those for whom there is something now."""
+        """Wake the watchers for which there is something now."""
         for line, waiting in enumerate(self._of_lines):
             if waiting and fragment.is_ready(line):
                 self._of_lines[line] = []
@@ -59,7 +61,7 @@ class Watchers:
                     self._loop.call_soon(wake)
 
     def wake_sessions(self) -> None:
-        """No session survives a reload: whoever waits for messages of one is to hear of it."""
+        """No session survives a reload: watchers of sessions are woken to learn that."""
         waiting, self._of_sessions = self._of_sessions, {}
         for wakes in waiting.values():
             for wake in wakes:

@@ -1,1 +1,1 @@
-"""Which entities there are: made, changed, listed and removed, with their fragments and rules."""
+"""The entities of the namespace: created, changed, listed and removed, with fragments and rules."""

@@ -1,4 +1,4 @@
-"""The access rules of the namespace and its entities: how they change, and who hears of it."""
+"""The access rules of the namespace and its entities: how they change, and who is told."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shardbus.core.namespace.description import validate_access_rules
 from shardbus.core.namespace.entity import Entity
 
 Change = Callable[[list[AccessRule]], list[AccessRule]]
-"""The rules that take the place of those given, which it leaves as they are; or Refused."""
+"""Returns new rules in place of the given ones, which it does not change; or raises Refused."""
 
 
 @final
 class AccessRules:
     """The rules of the namespace itself, and a watch over those of entities.
 
-    A `directory.EntityListener`: only entities that have rules are remembered here.
+    A `directory.EntityListener`: only entities with rules are remembered here.
     """
 
     def __init__(self, directory: Directory, records: Records, clock: Clock) -> None:
@@ -35,7 +35,7 @@ class AccessRules:
         directory.subscribe(self)
 
     def watch(self, listener: Callable[[], None]) -> None:
-        """Call the listener, in the loop's thread, whenever rules are others than before."""
+        """Call the listener, in the loop's thread, whenever rules have changed."""
         self._listeners.append(listener)
 
     @property
@@ -44,7 +44,7 @@ class AccessRules:
         return self._own
 
     def learn(self, rules: list[AccessRule]) -> None:
-        """Take in the namespace's rules as the catalogue has them."""
+        """Take over the namespace's rules from the catalogue."""
         is_changed = not _are_same(self._own, rules)
         self._own = rules
         if is_changed:
@@ -60,7 +60,7 @@ class AccessRules:
     async def change_of(self, entity: Entity, change: Change) -> None:
         """Change an entity's rules; the caller has its turn.
 
-        Its fragments are not asked: keys must be changeable also while a broker is down.
+        Its fragments are not asked: keys must be changeable even while a broker is down.
         """
         check_has_rules(entity)
         spec = entity.spec.copy()
@@ -80,7 +80,7 @@ class AccessRules:
             self._tell()
 
     def entity_deleted(self, entity: Entity) -> None:
-        # Its links have ended, but another entity of its name must not know its keys.
+        # Its links have ended, but a new entity of the same name must not accept its keys.
         if self._of_entities.pop(entity.entity_id, None) is not None:
             self._tell()
 
@@ -97,7 +97,9 @@ class AccessRules:
 def check_has_rules(entity: Entity) -> None:
     """Refused for a subscription."""
     if entity.is_subscription():
-        raise Refused(NOT_ALLOWED, "A subscription has no access rules: those of its topic count.")
+        raise Refused(
+            NOT_ALLOWED, "A subscription has no access rules of its own: use those of its topic."
+        )
 
 
 def _are_same(some: Sequence[AccessRule], others: Sequence[AccessRule]) -> bool:

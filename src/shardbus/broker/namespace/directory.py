@@ -1,4 +1,4 @@
-"""The entities there are, by name and in order, and who wants to hear about them."""
+"""All entities, by name and in order, and the listeners that are told about changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardbus.core.namespace.tier import INFINITE_MS
 
 
 class EntityListener(Protocol):
-    """Hears what became of entities, after it is durable and in the loop's thread."""
+    """Is told about changes of entities, after they are durable and in the loop's thread."""
 
     def entity_created(self, entity: Entity) -> None: ...
 
@@ -27,10 +27,10 @@ class EntityListener(Protocol):
 
 @final
 class Directory:
-    """Entities by their names, whose case does not count.
+    """Entities by their names, compared without regard to case.
 
-    Queues and topics share one space of names and one quota; a subscription is found under its
-    topic and counts for neither.
+    Queues and topics share one name space and one quota; a subscription is found under its topic
+    and counts for neither.
     """
 
     def __init__(self) -> None:
@@ -40,14 +40,14 @@ class Directory:
         # The keys of the subscriptions of each topic, by its id.
         self._subscriptions: dict[int, list[str]] = {}
         self._listeners: list[EntityListener] = []
-        # Those that are deleted when nobody uses them, by id.
+        # The entities that are deleted when idle, by id.
         self._deletable: dict[int, Entity] = {}
         # Those that forward messages or dead letters, by id.
         self._forwarding: dict[int, Entity] = {}
         self.partitioned_count = 0
 
     def __len__(self) -> int:
-        """Queues and topics."""
+        """The number of queues and topics."""
         return sum(len(keys) for keys in self._keys.values())
 
     def count(self, kind: str) -> int:
@@ -66,7 +66,7 @@ class Directory:
         return list(self._by_id.values())
 
     def deletable_on_idle(self) -> list[Entity]:
-        """The entities that are to be deleted when nobody uses them."""
+        """The entities that are deleted when idle."""
         return list(self._deletable.values())
 
     def forwarding(self) -> list[Entity]:
@@ -91,7 +91,7 @@ class Directory:
         self._listeners.append(listener)
 
     def put(self, entity: Entity) -> None:
-        """Take in an entity, new or with a new description, and tell the listeners."""
+        """Add an entity, or replace its description, and tell the listeners."""
         key = entity.name.lower()
         is_known = key in self._entities
         self._entities[key] = entity
@@ -112,9 +112,9 @@ class Directory:
             guarded(partial(listener.entity_created, entity))
 
     def remove(self, entity: Entity) -> None:
-        """Drop an entity and tell the listeners; an unknown one is passed over.
+        """Remove an entity and tell the listeners; an unknown one is ignored.
 
-        A topic's subscriptions are dropped before it.
+        A topic's subscriptions are removed before it.
         """
         key = entity.name.lower()
         if self._entities.pop(key, None) is None:
@@ -131,9 +131,9 @@ class Directory:
             guarded(partial(listener.entity_deleted, entity))
 
     def replace(self, entities: Iterable[Entity]) -> None:
-        """Become exactly these entities, and tell the listeners what that changed."""
+        """Become exactly these entities, and tell the listeners about the changes."""
         truth = {entity.entity_id: entity for entity in entities}
-        # A subscription is younger than its topic: it goes before and comes after it.
+        # A subscription is younger than its topic: it is removed before and added after it.
         for entity_id in sorted(self._by_id, reverse=True):
             if entity_id not in truth:
                 self.remove(self._by_id[entity_id])

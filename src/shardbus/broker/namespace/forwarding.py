@@ -1,4 +1,4 @@
-"""Where an entity may forward its messages to, and what is said about it."""
+"""Where an entity may forward its messages to, and warnings about it."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ from shardbus.core.namespace.entity import (
 from shardbus.core.namespace.property import TOPIC
 from shardbus.core.namespace.tier import INFINITE_MS
 
-# Entities that are looked at for a loop; what is longer is ended by its hops all the same.
+# Entities that are checked for a loop; a longer loop still ends after its hops.
 LOOP_ENTITIES_MAX: Final = 1_000
 
 
 def settle_forwarding(
     directory: Directory, name: str, kind: str, spec: QueueSpec, old: QueueSpec | None
 ) -> None:
-    """Check and spell out where an entity forwards to; Refused when that is not possible.
+    """Check and complete where an entity forwards to; Refused when that is not possible.
 
-    What does nobody any good, a loop for one, is taken all the same: `forwarding_warnings` says so.
-    A destination that is gone does not stand in the way of an update that leaves it as it is.
+    A useless configuration, such as a loop, is accepted: `forwarding_warnings` reports it. A
+    destination that is gone does not prevent an update that leaves it unchanged.
     """
     if not (spec.forward_to or spec.forward_dead_letters_to):
         return
     if kind == TOPIC:
-        raise _invalid("A topic does not forward messages: its subscriptions do.")
+        raise _invalid("A topic cannot forward messages: set ForwardTo on its subscriptions.")
     if old is None or spec.forward_to.lower() != old.forward_to.lower():
         spec.forward_to = _checked(directory, name, spec.forward_to, "ForwardTo")
     if old is None or spec.forward_dead_letters_to.lower() != old.forward_dead_letters_to.lower():
         spec.forward_dead_letters_to = _checked(
             directory, name, spec.forward_dead_letters_to, "ForwardDeadLetteredMessagesTo"
         )
-    # Nobody receives from an entity that forwards, and it is in use all the same.
+    # Nobody receives from an entity that forwards, but it is in use all the same.
     spec.auto_delete_idle_ms = INFINITE_MS
 
 
 def tell_of_forwarding(
     directory: Directory, entity: Entity, statistics: EntityStatistics
 ) -> EntityStatistics:
-    """Count what waits to be forwarded as such, since none of it is there to be received; and warn
-    of forwarding that hardly anybody can want.
+    """Count what waits to be forwarded separately, since none of it can be received; and warn about
+    forwarding that is probably a mistake.
     """
     spec = entity.spec
     if spec.forwards():
@@ -53,19 +53,21 @@ def tell_of_forwarding(
         statistics.active_count = statistics.deferred_count
         if comes_back(directory, entity):
             statistics.warnings.append(
-                f"ForwardTo makes a loop: what '{entity.name}' forwards to '{spec.forward_to}' "
-                f"comes back to it, and is a dead letter after {HOPS_MAX} hops."
+                f"ForwardTo makes a loop: messages that '{entity.name}' forwards to "
+                f"'{spec.forward_to}' come back to it, and are dead-lettered after {HOPS_MAX} "
+                "hops."
             )
     elif spec.forward_to:
         statistics.warnings.append(
-            f"'{entity.name}' requires sessions and forwards nothing: its messages stay and can "
-            "be received from it."
+            f"'{entity.name}' requires sessions and forwards nothing: receive its messages from it."
         )
     return statistics
 
 
 def comes_back(directory: Directory, entity: Entity) -> bool:
-    """Whether what an entity forwards reaches it again, through topics too, as far as is looked."""
+    """Whether what an entity forwards comes back to it, also through topics, as far as is
+    checked.
+    """
     start = entity.topic_name().lower()
     seen: set[str] = set()
     ahead = [entity.spec.forward_to.lower()]
@@ -90,7 +92,7 @@ def _checked(directory: Directory, name: str, target: str, element: str) -> str:
             NOT_FOUND,
             "The messaging entity",
             target,
-            f" could not be found: {element} names a queue or a topic of the same namespace.",
+            f" could not be found: {element} must name a queue or a topic of the same namespace.",
         )
     return entity.name
 

@@ -1,4 +1,4 @@
-"""The fragments of all entities over all brokers: made, changed, counted and removed together."""
+"""The fragments of all entities on all brokers: created, changed, counted and removed together."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ AT_ONCE_MAX: Final = 32
 
 @final
 class Fragments:
-    """Speaks to the brokers in the order of their index, and gives each a limited time."""
+    """Calls the brokers in the order of their index, each for a limited time."""
 
     def __init__(self, hosts: Sequence[FragmentHost], host_wait_ms: int = HOST_WAIT_MS) -> None:
         self._hosts = list(hosts)
         self._host_wait_ms = host_wait_ms
-        # Brokers that hold something they should not, and why it could not be removed.
+        # Brokers that still hold fragments of deleted entities, and why these could not be removed.
         self._unswept: dict[str, str] = {}
 
     def broker_count(self) -> int:
         return len(self._hosts)
 
     async def create(self, entity: Entity) -> None:
-        """Make all fragments of an entity or none of them."""
+        """Create all fragments of an entity or none of them."""
         begun: list[int] = []
         for index in _broker_indexes(entity):
             begun.append(index)
@@ -51,12 +51,12 @@ class Fragments:
             except Unavailable as error:
                 await self._delete_at(entity, begun)
                 raise Unavailable(
-                    f"'{entity.name}' was not created, because not all of its fragments "
-                    f"could be: {error.message}"
+                    f"'{entity.name}' was not created, because not all of its fragments could "
+                    f"be created: {error.message}"
                 ) from error
 
     async def update(self, entity: Entity) -> None:
-        """Let an entity's new description take effect everywhere."""
+        """Apply an entity's new description everywhere."""
         for index in _broker_indexes(entity):
             host = self._hosts[index]
             await self._answer(host, host.update_fragments(entity, entity.numbers_at(index)))
@@ -66,21 +66,21 @@ class Fragments:
         return await self._delete_at(entity, _broker_indexes(entity))
 
     async def create_topic(self, topic: Entity) -> None:
-        """Make all fragments of a topic, ready to accept messages, or none of them."""
+        """Create all fragments of a topic, ready to accept messages, or none of them."""
         await self.create(topic)
         try:
             await self.tell(topic, [])
         except Unavailable as error:
             await self.delete(topic)
             raise Unavailable(
-                f"'{topic.name}' was not created, because not all of its fragments could be: "
-                f"{error.message}"
+                f"'{topic.name}' was not created, because not all of its fragments could be "
+                f"created: {error.message}"
             ) from error
 
     async def create_subscription(
         self, topic: Entity, subscription: Entity, others: Sequence[Entity]
     ) -> None:
-        """Make all fragments of a subscription and let the topic publish to it; all or nothing.
+        """Create all fragments of a subscription and let the topic publish to it; all or nothing.
 
         On return every message that the topic accepts from now on reaches it.
         """
@@ -90,8 +90,8 @@ class Fragments:
         except Unavailable as error:
             await self.delete_subscription(topic, subscription, others)
             raise Unavailable(
-                f"'{subscription.name}' was not created, because not everybody who publishes to "
-                f"it could be told: {error.message}"
+                f"'{subscription.name}' was not created, because not every broker of its "
+                f"topic could be told: {error.message}"
             ) from error
 
     async def delete_subscription(
@@ -106,7 +106,7 @@ class Fragments:
             try:
                 await self.tell_at(index, topic, others)
             except Unavailable as error:
-                # Its publisher may go on using the fragments: they go when it has been told.
+                # Its publisher may still use the fragments: they are removed when it has been told.
                 self._leave_for_sweep(subscription, self._hosts[index], error)
                 is_gone = False
                 continue
@@ -114,8 +114,9 @@ class Fragments:
         return is_gone
 
     async def delete_topic(self, topic: Entity, subscriptions: Sequence[Entity]) -> bool:
-        """Remove the fragments of a topic, so that nothing more is published, then those of its
-        subscriptions; False when some are left for the next sweep."""
+        """Remove the fragments of a topic, so that it publishes nothing more, then those of its
+        subscriptions; False when some are left for the next sweep.
+        """
         is_gone = True
         for index in _broker_indexes(topic):
             if not await self._delete_at(topic, [index]):
@@ -138,20 +139,20 @@ class Fragments:
             await self._answer(host, host.update_topic(topic, subscriptions, numbers))
 
     async def check_whole(self, entity: Entity, verb: str) -> None:
-        """Unavailable when a fragment is down, so that nothing is done by halves (R28).
+        """Unavailable when a fragment is down, so that nothing is half done (R28).
 
-        A fragment that its store does not have is nothing that a deletion would leave behind.
+        A fragment that its store does not have does not prevent a deletion.
         """
         found = await self.statistics(entity)
         problems = found.problems(is_missing_one=verb != DELETED)
         if problems:
             raise Unavailable(
-                f"'{entity.name}' cannot be {verb} while not all of its fragments are there: "
+                f"'{entity.name}' cannot be {verb} while not all of its fragments are available: "
                 + "; ".join(problems)
             )
 
     async def statistics(self, entity: Entity) -> EntityStatistics:
-        """The sums over all fragments; a broker out of reach makes them partial (R29)."""
+        """The sums over all fragments; an unreachable broker makes them partial (R29)."""
         parts: list[FragmentStatistics] = []
         for index in _broker_indexes(entity):
             host, numbers = self._hosts[index], entity.numbers_at(index)
@@ -165,7 +166,7 @@ class Fragments:
     async def topic_statistics(
         self, topic: Entity, subscriptions: Sequence[Entity]
     ) -> EntityStatistics:
-        """Those of the topic itself, with the size of all that its subscriptions hold (R29)."""
+        """The statistics of the topic itself, with the size of all its subscriptions (R29)."""
         found = await self.statistics(topic)
         for some in _portions(subscriptions):
             parts = await asyncio.gather(*map(self.statistics, some))
@@ -195,7 +196,7 @@ class Fragments:
         return await self._answer(host, host.statistics(entity_id, numbers))
 
     async def delete_at(self, entity: Entity, index: int) -> None:
-        """Remove the fragments that an entity has at one broker."""
+        """Remove the fragments of an entity at one broker."""
         await self.delete_numbers(index, entity.entity_id, entity.numbers_at(index))
 
     async def delete_numbers(self, index: int, entity_id: int, numbers: Sequence[int]) -> None:
@@ -203,14 +204,14 @@ class Fragments:
         await self._answer(host, host.delete_fragments(entity_id, numbers))
 
     def note_swept(self, index: int) -> None:
-        """Nothing is at this broker any more that is to go."""
+        """The broker has no fragments left to remove."""
         self._unswept.pop(self._hosts[index].name, None)
 
     def note_unswept(self, index: int, error: Unavailable) -> None:
         self._unswept[self._hosts[index].name] = error.message
 
     async def timed(self, broker_index: int) -> list[FragmentId]:
-        """The fragments of a broker in which something is or will be due."""
+        """The fragments of a broker in which messages are or will be due."""
         host = self._hosts[broker_index]
         return await self._answer(host, host.fragment_ids(is_timed=True))
 
@@ -221,7 +222,7 @@ class Fragments:
         ]
 
     async def _delete_at(self, entity: Entity, indexes: Sequence[int]) -> bool:
-        """Whether nothing is left."""
+        """Delete an entity's fragments; returns whether nothing is left."""
         is_gone = True
         for index in indexes:
             try:
@@ -241,7 +242,7 @@ class Fragments:
                 return await question
         except TimeoutError as error:
             raise Unavailable(
-                f"broker {host.name} has not answered in {self._host_wait_ms} ms", is_unknown=True
+                f"broker {host.name} did not answer within {self._host_wait_ms} ms", is_unknown=True
             ) from error
 
 

@@ -1,4 +1,4 @@
-"""Whoever runs fragments, as the namespace sees it; and what can be said about them."""
+"""The interface of a broker for the namespace, and the statistics of fragments."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ LIMITED_STATUS: Final = "Limited"
 
 @final
 class FragmentStatistics:
-    """What one fragment holds. `counts[line]` includes locked messages; of the main line it counts
-    the active ones, beside which there are `deferred_count` and `scheduled_count`. No line counts
-    the `set_aside_count` that were found damaged and are not served. `claimed_count` are set aside
-    for readers; they are among the active ones or the dead letters. `readers` tell how far each of
-    them is, by line and name. `sent_total` counts every
-    message that was ever sent to the fragment: two looks at it give a rate. `duplicate_count` were
-    ever dropped as duplicates; `state_count` sessions have a state.
+    """What one fragment holds. `counts[line]` includes locked messages; for the main line it counts
+    the active ones, in addition to `deferred_count` and `scheduled_count`. No line counts the
+    `set_aside_count` messages that were found damaged and are not served. `claimed_count` messages
+    are claimed by readers; they are among the active ones or the dead letters. `readers` tells how
+    far each reader is, by line and name. `sent_total` counts every message that was ever sent to
+    the fragment: two readings give a rate. `duplicate_count` messages were ever dropped as
+    duplicates; `state_count` sessions have a state.
 
-    `last_used_ms` is when a client last used the fragment since its broker runs; 0: not yet. For
-    `unused_ms` nobody has, by a clock that is never set; a broker that starts counts as use.
-    `reason` says why the state is not FRAGMENT_AVAILABLE, or why an available one takes nothing
-    more in. `is_counted` is false when the numbers
-    are not known either; a fragment that merely cannot be written has them from its store.
-    `is_missing` says that the store can be read and does not have the fragment.
+    `last_used_ms` is when a client last used the fragment since its broker started; 0: not yet.
+    `unused_ms` is the time since then by a clock that is never set; the start of a broker counts as
+    use. `reason` says why the state is not FRAGMENT_AVAILABLE, or why an available one accepts no
+    additions. `is_counted` is false when the numbers are unknown too; a fragment that only cannot
+    be written has them from its store. `is_missing` says that the store can be read and does not
+    have the fragment.
     """
 
     def __init__(
@@ -63,43 +63,47 @@ class FragmentHost(Protocol):
     name: str
 
     async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
-        """Serve this namespace and no other from now on; the highest entity id it ever knew.
+        """Serve this namespace and no other from now on; returns the highest entity id it ever
+        knew.
 
-        Unavailable when its store belongs to another one, or is not there or empty although the
-        namespace has fragments there (unless `is_empty_expected`): then the real one may be on a
-        volume that is not mounted, and nothing is made in its place.
+        Unavailable when its store belongs to another namespace, or is missing or empty although the
+        namespace has fragments there (unless `is_empty_expected`): the real store may be on a
+        volume that is not mounted, and no new one is created.
         """
         ...
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
-        """Make empty fragments, durably, and run them; existing ones stay as they are."""
+        """Create empty fragments, durably, and run them; existing ones stay as they are."""
         ...
 
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
-        """Let the entity's new description take effect. What rules it has is not told here."""
+        """Apply the entity's new description, without its rules."""
         ...
 
     async def update_topic(
         self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
     ) -> None:
-        """Publish to exactly these subscriptions, with the rules they have, from now on.
+        """Publish to exactly these subscriptions, with their rules, from now on.
 
-        `numbers` are the topic's fragments here, and the subscriptions' as well. Until this was
-        said once since its start, a broker accepts no message for the topic: it would not know who
-        is to get it. A subscription that did not change is the same object as the last time.
+        `numbers` are the topic's fragments here, and the subscriptions' as well. Before the first
+        call since its start, a broker accepts no message for the topic, because it does not know
+        the subscriptions. A subscription that did not change is the same object as in the last
+        call.
         """
         ...
 
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
-        """Stop fragments and remove them, durably; unknown ones are passed over."""
+        """Stop fragments and remove them, durably; unknown ones are ignored."""
         ...
 
     async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
-        """Every fragment that its store holds; only those in which something is due, if asked."""
+        """Every fragment that its store holds; with `is_timed` only those in which something is
+        due.
+        """
         ...
 
     async def in_doubt(self) -> list[FragmentId]:
-        """Every fragment that has promised or decided something about a transaction (R22)."""
+        """Every fragment with a promise or a decision about a transaction (R22)."""
         ...
 
     async def transferring(self) -> list[FragmentId]:
@@ -115,10 +119,10 @@ class FragmentHost(Protocol):
 class EntityStatistics:
     """The sums over an entity's fragments (R29).
 
-    With a fragment that cannot be counted `is_partial` is true and the sums are those of the
-    others. `size_bytes` of a topic includes what its `subscription_count` subscriptions hold, its
-    `unused_ms` ends when one of those is used, and `subscriptions_used_ms` is when one last was.
-    `warnings` say what in the description will hardly do what somebody wants.
+    With a fragment that cannot be counted `is_partial` is true, and the sums are those of the
+    others. `size_bytes` of a topic includes what its `subscription_count` subscriptions hold; using
+    one of them ends its `unused_ms`, and `subscriptions_used_ms` is when one was last used.
+    `warnings` lists parts of the description that are probably mistakes.
     """
 
     def __init__(self, fragments: list[FragmentStatistics]) -> None:
@@ -126,7 +130,7 @@ class EntityStatistics:
         reached = [part for part in fragments if part.is_counted]
         self.is_partial = len(reached) < len(fragments)
         self.deferred_count = sum(part.deferred_count for part in reached)
-        # Deferred ones among them: none of the counts that clients know is for those alone.
+        # Includes deferred messages: none of the counts that clients know is for those alone.
         self.active_count = self.deferred_count + sum(part.counts[MAIN_LINE] for part in reached)
         self.dead_letter_count = sum(part.counts[DEAD_LETTER_LINE] for part in reached)
         self.transfer_dead_letter_count = sum(
@@ -147,9 +151,9 @@ class EntityStatistics:
         self.warnings: list[str] = []
 
     def add_subscription(self, part: EntityStatistics, updated_at_ms: int) -> None:
-        """Take what a subscription holds into the sums of its topic.
+        """Add a subscription to the sums of its topic.
 
-        To create it, or to change it or its rules, is to use the topic.
+        Creating it, or changing it or its rules, is use of the topic.
         """
         self.subscription_count += 1
         used_ms = max(part.last_used_ms, updated_at_ms)
@@ -175,9 +179,9 @@ class EntityStatistics:
         )
 
     def problems(self, *, is_missing_one: bool = True) -> list[str]:
-        """Which fragments are out and why; that one is missing counts only if asked for.
+        """Which fragments are unavailable and why; a missing one counts only if `is_missing_one`.
 
-        One that merely takes nothing more in is not out: it can be updated and deleted.
+        A fragment that only accepts no additions is available: it can be updated and deleted.
         """
         return [
             f"fragment {part.number} is {part.state}: {part.reason}"

@@ -1,4 +1,4 @@
-"""Which entities nobody has used for as long as their descriptions allow."""
+"""Which entities have not been used for as long as their descriptions allow."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from shardbus.broker.namespace.directory import Directory
 from shardbus.broker.namespace.fragments import Fragments
 from shardbus.core.namespace.entity import Entity
 
-# One look asks for the statistics of so many entities; those not looked at longest come first.
+# One pass reads the statistics of this many entities; those not checked for longest come first.
 LOOKS_MAX: Final = 100
-# Each entity is looked at so often in the time after which it is deleted.
+# How often each entity is checked in the time after which it is deleted.
 LOOKS_PER_IDLE: Final = 10
-# It is looked several times a minute. More than this between two looks is no time of idleness:
-# the process stood still, and whoever wanted something could not say so.
+# A pass runs several times a minute. A longer pause between two passes is not idleness: the process
+# was stopped, and no client could use it.
 PAUSE_MS_MAX: Final = 60_000
 
 
 @final
 class _Seen:
-    """What the last look at an entity showed."""
+    """The result of the last check of an entity."""
 
     def __init__(self, used_ms: int) -> None:
         self.used_ms = used_ms
@@ -32,7 +32,7 @@ class _Seen:
     def take_over(
         self, sent_total: int, updated_at_ms: list[int], subscription_ids: list[int]
     ) -> bool:
-        """Remember how things are; whether they have changed since the last look."""
+        """Remember the present values; returns whether they have changed since the last check."""
         was = (self.sent_total, self.updated_at_ms, self.subscription_ids)
         self.sent_total = sent_total
         self.updated_at_ms = updated_at_ms
@@ -42,18 +42,18 @@ class _Seen:
 
 @final
 class IdleWatch:
-    """Looks at the entities that are to be deleted when nobody uses them.
+    """Checks the entities that are deleted when idle.
 
-    Sends, receives, waiting receivers and updates are use, and so are the start of this process
-    and that of a broker. An entity with scheduled messages is in use. One that became active since
-    the last look is use too, of which only the sequence number that it got gives notice.
+    Sends, receives, waiting receivers and updates are use, and so are the start of this process and
+    that of a broker. An entity with scheduled messages is in use. A scheduled message that became
+    active since the last check is use too; only its sequence number shows it.
 
-    What its subscriptions are used for, and that one comes, changes or goes, is use of a topic. New
-    messages and changes of its topic are no use of a subscription, new rules are.
+    For a topic, the use of a subscription, and its creation, change or deletion, is use. For a
+    subscription, new messages and changes of its topic are not use; new rules are.
 
-    All of it is measured by the steady clock, from the first look at an entity on: a wall clock
-    that is set ahead deletes nothing. Time in which an entity could not be used, because a fragment
-    was unavailable or this process was stopped, is not time in which nobody wanted to.
+    All times are measured by the steady clock, from the first check of an entity on: setting the
+    wall clock ahead deletes nothing. Time in which an entity could not be used, because a fragment
+    was unavailable or this process was stopped, does not count as idle.
     """
 
     def __init__(self, directory: Directory, fragments: Fragments, clock: Clock) -> None:
@@ -64,7 +64,7 @@ class IdleWatch:
         self._awake_ms = clock.steady_ms()
 
     async def found(self) -> list[Entity]:
-        """Entities that were idle for too long when they were looked at just now."""
+        """Entities that this check found idle for too long."""
         steady_ms = self._steady_ms()
         entities = self._directory.deletable_on_idle()
         ids = {entity.entity_id for entity in entities}
@@ -74,14 +74,14 @@ class IdleWatch:
         return [entity for entity in due[:LOOKS_MAX] if await self.is_idle(entity)]
 
     async def is_idle(self, entity: Entity) -> bool:
-        """Whether a look now shows that an entity has been idle for too long."""
+        """Whether an entity has been idle for too long as of now."""
         subscriptions = self._directory.subscriptions(entity.entity_id)
         statistics = await self._fragments.topic_statistics(entity, subscriptions)
         steady_ms = self._steady_ms()
         seen = self._seen.setdefault(entity.entity_id, _Seen(steady_ms))
         seen.looked_ms = steady_ms
         if statistics.is_partial or statistics.problems():
-            # Whoever cannot be asked may be in use, and would be if that were possible.
+            # An entity that cannot be checked may be in use.
             seen.used_ms = steady_ms
             return False
         updated_at_ms = [entity.updated_at_ms, *(one.updated_at_ms for one in subscriptions)]
@@ -96,7 +96,7 @@ class IdleWatch:
         return seen.used_ms + entity.spec.auto_delete_idle_ms <= steady_ms
 
     def _steady_ms(self) -> int:
-        """The time; what this process stood still counts for nobody."""
+        """The time without the pauses of this process."""
         steady_ms = self._clock.steady_ms()
         lost_ms = steady_ms - self._awake_ms - PAUSE_MS_MAX
         self._awake_ms = steady_ms

@@ -1,8 +1,8 @@
-"""Fragments that no entity owns: those that are to go, and those that are kept aside.
+"""Fragments that no entity owns: those to be removed, and those to be kept.
 
-A fragment is removed only if the catalogue says that its entity was deleted, if this process made
-it and gave up, or if it was being made and never held anything. All others are orphans: the
-catalogue may be an old copy, or a new one, and what they hold was promised to somebody.
+A fragment is removed only if the catalogue says that its entity was deleted, if this process
+created it and gave up, or if it was being created and never held anything. All others are orphans:
+the catalogue may be an old copy, or a new one, and their messages were promised to somebody.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardbus.stores.base.store import FragmentId, Unfinished
 
 log = logging.getLogger(__name__)
 
-# Names that one line about orphans or missing fragments has.
+# Names in one line about orphans or missing fragments.
 NAMED_MAX: Final = 10
 
 Prepare = Callable[[int], Coroutine[object, object, None]]
@@ -30,9 +30,9 @@ Prepare = Callable[[int], Coroutine[object, object, None]]
 
 @final
 class Orphan:
-    """Fragments of one entity at one broker that nobody owns, and what they hold.
+    """Fragments of one entity at one broker that no entity owns, and what they hold.
 
-    `problem` says why that is not known of all of them.
+    `problem` says why that is not known for all of them.
     """
 
     def __init__(self, entity_id: int, broker_index: int, broker: str, numbers: list[int]) -> None:
@@ -55,10 +55,10 @@ class Orphan:
 
 @final
 class Leftovers:
-    """What the brokers hold, compared with what the catalogue says.
+    """Compares what the brokers hold with the catalogue.
 
-    `creating` are the ids of entities that are being made here; `damaged` those whose record cannot
-    be read: their fragments are kept, and are no orphans yet.
+    `creating` has the ids of entities that are being created here; `damaged` those whose record
+    cannot be read: their fragments are kept, and are not orphans yet.
     """
 
     def __init__(self, directory: Directory, fragments: Fragments, records: Records) -> None:
@@ -69,23 +69,23 @@ class Leftovers:
         self._fragments = fragments
         self._records = records
         self._unfinished: dict[int, Unfinished] = {}
-        # Made here and never recorded: nobody else could put anything into their fragments.
+        # Created here and never recorded: no client could put anything into their fragments.
         self._given_up: dict[int, Entity] = {}
-        # Brokers whose fragments were looked at, so that no id of theirs is given out again.
+        # Brokers whose fragments were read, so that none of their ids is given out again.
         self._joined: set[int] = set()
-        # By broker: what nobody owns, and what entities lack.
+        # By broker: the orphans, and the fragments that entities lack.
         self._orphans: dict[int, dict[int, list[int]]] = {}
         self._missing: dict[int, dict[str, list[int]]] = {}
 
     def learn(self, damaged: list[int], unfinished: Sequence[Unfinished]) -> None:
-        """Take in what the catalogue holds."""
+        """Take over what the catalogue holds."""
         self.damaged = damaged
         self._unfinished = {each.entity.entity_id: each for each in unfinished}
 
-    # Entities that come and go.
+    # Created and deleted entities.
 
     async def join_all(self) -> None:
-        """Make sure that no id is given out that a broker in reach knows already."""
+        """Make sure that no id is given out that a reachable broker already knows."""
         for index in range(self._fragments.broker_count()):
             if index not in self._joined:
                 with suppress(Unavailable):
@@ -94,7 +94,7 @@ class Leftovers:
     async def join(self, index: int) -> None:
         """Let a broker serve this namespace, and give out no id that it knows.
 
-        Unavailable when it cannot.
+        Unavailable when that fails.
         """
         is_empty_expected = not any(
             entity.numbers_at(index) for entity in self._directory.everything()
@@ -107,12 +107,14 @@ class Leftovers:
         self._joined.add(index)
 
     async def begin(self, entity: Entity) -> None:
-        """Before fragments of a new entity are made; Unavailable if that cannot be."""
+        """Called before the fragments of a new entity are created; Unavailable if they cannot
+        be.
+        """
         for index in sorted({home.broker_index for home in entity.fragments} - self._joined):
-            # It might hold fragments of an entity that had this id.
+            # The broker might hold fragments of an entity that had this id.
             raise Unavailable(
-                f"'{entity.name}' was not created, because not all of its fragments could be: "
-                + await self._why_not_joined(index)
+                f"'{entity.name}' was not created, because not all of its fragments could be "
+                "created: " + await self._why_not_joined(index)
             )
         self.creating.add(entity.entity_id)
         try:
@@ -134,24 +136,24 @@ class Leftovers:
         self._unfinished.pop(entity.entity_id, None)
 
     def give_up(self, entity: Entity) -> None:
-        """The entity was not created, or nobody knows: what was made of it is to go."""
+        """The entity was not created, or that is unknown: its fragments must be removed."""
         self.creating.discard(entity.entity_id)
         self._given_up[entity.entity_id] = entity
 
     def removed(self, entities: Sequence[Entity]) -> None:
-        """The catalogue and the directory have forgotten the entities."""
+        """The entities were removed from the catalogue and the directory."""
         for entity in entities:
             self._unfinished[entity.entity_id] = Unfinished(entity, is_final=True)
 
     async def finish(self, entities: Sequence[Entity]) -> None:
-        """Nothing is left of the entities; if that cannot be noted, the next sweep finds it out."""
+        """Nothing is left of the entities; if that cannot be recorded, the next sweep does it."""
         ids = [entity.entity_id for entity in entities]
         if not ids:
             return
         try:
             await self._records.finish(ids)
         except Unavailable as error:
-            log.warning("that entities %s are gone is noted later: %s", ids, error)
+            log.warning("that entities %s are removed will be recorded later: %s", ids, error)
             return
         for entity_id in ids:
             self._unfinished.pop(entity_id, None)
@@ -160,9 +162,9 @@ class Leftovers:
     # Sweeping.
 
     async def sweep(self, prepare: Prepare) -> None:
-        """Remove what is to go, and look what else is there, on each broker in reach.
+        """Remove what must be removed, and look for orphans, on each reachable broker.
 
-        `prepare(broker index)` comes first; if that is Unavailable the broker is left alone.
+        `prepare(broker index)` is called first; if it raises Unavailable the broker is skipped.
         """
         going = self._going()
         swept: set[int] = set()
@@ -185,14 +187,15 @@ class Leftovers:
 
     def _going(self) -> list[Unfinished]:
         given_up = [Unfinished(entity, is_final=True) for entity in self._given_up.values()]
-        # What was given up here may be in the catalogue as begun: here more is known.
+        # An entity given up here may be in the catalogue as begun: this process knows more.
         begun = [each for each in self._unfinished.values() if not self._has_given_up(each.entity)]
         going = [each for each in (*begun, *given_up) if self._goes(each)]
-        # Topics before their subscriptions: nobody may publish to what is about to go.
+        # Topics before their subscriptions: nothing may publish to fragments that are about to be
+        # removed.
         return sorted(going, key=lambda each: not each.entity.is_topic())
 
     def _goes(self, each: Unfinished) -> bool:
-        """Asked again before each step, because entities come and go meanwhile."""
+        """Checked again before each step, because entities come and go in between."""
         entity_id = each.entity.entity_id
         if self._directory.find_id(entity_id) is not None:
             self._given_up.pop(entity_id, None)
@@ -225,7 +228,7 @@ class Leftovers:
         return not any(part.sent_total or part.size_bytes or part.state_count for part in parts)
 
     def _look(self, index: int, known: Collection[int], held: Sequence[FragmentId]) -> None:
-        """`known` are the entities that were there before the broker was asked what it holds."""
+        """`known` are the entities that existed before the broker was asked for its fragments."""
         if self._records.is_stale:
             return
         orphans: dict[int, list[int]] = {}
@@ -235,7 +238,7 @@ class Leftovers:
         fresh = [one for one in orphans if one not in self._orphans.get(index, {})]
         if fresh:
             log.warning(
-                "broker %s holds fragments of entities that nobody knows, which are kept: %s",
+                "broker %s holds fragments of unknown entities, which are kept: %s",
                 self._fragments.name_of(index),
                 _listed([str(entity_id) for entity_id in fresh]),
             )
@@ -259,18 +262,18 @@ class Leftovers:
         entity = self._directory.find_id(entity_id)
         unfinished = self._unfinished.get(entity_id)
         if entity is None and unfinished is not None:
-            # What was begun and holds something stays: it is for a person to decide.
+            # An unfinished creation that holds something is kept: an operator must decide.
             return unfinished.is_final and number in unfinished.entity.numbers_at(index)
         return entity is not None and number in entity.numbers_at(index)
 
-    # What people are told.
+    # Reports.
 
     def has_work(self) -> bool:
-        """Whether the next sweep may end something."""
+        """Whether the next sweep may finish something."""
         return bool(self._given_up) or bool(self._unfinished)
 
     def orphan_count(self) -> int:
-        """How many fragments nobody owns, as of the last sweep."""
+        """How many fragments no entity owns, as of the last sweep."""
         return sum(
             len(numbers) for orphans in self._orphans.values() for numbers in orphans.values()
         )
@@ -286,9 +289,9 @@ class Leftovers:
         ids = sorted({entity_id for orphans in self._orphans.values() for entity_id in orphans})
         if ids:
             found.append(
-                f"{self.orphan_count()} fragments belong to no entity that the catalogue knows "
-                f"(ids {_listed([str(entity_id) for entity_id in ids])}); they are kept: restore "
-                "the catalogue that knows them, or see `shardbus orphans`"
+                f"{self.orphan_count()} fragments belong to no entity in the catalogue (ids "
+                f"{_listed([str(entity_id) for entity_id in ids])}); they are kept: restore "
+                "the catalogue that has these entities, or see `shardbus orphans`"
             )
         for index, missing in self._missing.items():
             names = [f"'{name}' ({', '.join(map(str, lost))})" for name, lost in missing.items()]
@@ -300,7 +303,7 @@ class Leftovers:
         return found
 
     async def orphans(self) -> list[Orphan]:
-        """The orphans of all brokers in reach, counted now, by entity and broker."""
+        """The orphans of all reachable brokers, counted now, by entity and broker."""
         found: list[Orphan] = []
         for index in range(self._fragments.broker_count()):
             known = {entity.entity_id for entity in self._directory.everything()}
@@ -317,28 +320,28 @@ class Leftovers:
         for orphan in await self._found(entity_id):
             index, numbers = orphan.broker_index, orphan.numbers
             if not any(self._is_owned(index, FragmentId(entity_id, each)) for each in numbers):
-                log.warning("fragments %s of entity %s are removed", numbers, entity_id)
+                log.warning("fragments %s of entity %s were removed", numbers, entity_id)
                 await self._fragments.delete_numbers(index, entity_id, numbers)
                 self._orphans.get(index, {}).pop(entity_id, None)
 
     @asynccontextmanager
     async def adopting(self, entity: Entity) -> AsyncIterator[None]:
-        """Give an entity all the orphans with its id, unless that fails inside."""
+        """Give an entity all orphans with its id, unless the body raises."""
         found = await self._found(entity.entity_id)
         owner = self._directory.find_id(entity.entity_id)
         if owner is not None:
             raise Refused(
                 NOT_ALLOWED,
-                f"Entity {entity.entity_id} is '{owner.name}': of fragments with its id in a store "
-                "that is not theirs no other queue can be made. Stores may have been exchanged: "
+                f"Entity {entity.entity_id} is '{owner.name}', so no other queue can be made "
+                "of fragments with its id in another store. Stores may have been exchanged: "
                 "put each in its place.",
             )
         homes = {number: one.broker_index for one in found for number in one.numbers}
         if len(homes) < sum(len(one.numbers) for one in found):
             raise Refused(
                 NOT_ALLOWED,
-                f"Several brokers hold the same fragments of entity {entity.entity_id}: only one "
-                "of them can be the right one.",
+                f"Several brokers hold the same fragments of entity {entity.entity_id}, and "
+                "only one of them can be right: remove the wrong store first.",
             )
         entity.fragments = [FragmentHome(number, homes[number]) for number in sorted(homes)]
         self.creating.add(entity.entity_id)

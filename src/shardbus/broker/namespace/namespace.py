@@ -1,4 +1,4 @@
-"""The namespace: which entities there are, and how they come, change and go (R5-R8, R28, R29)."""
+"""The namespace: its entities, and how they are created, changed and deleted (R5-R8, R28, R29)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 PAGE_COUNT_MAX: Final = 1000
-# Management operations that wait for each other or for brokers; more are turned away.
+# Management operations that wait for each other or for brokers; further ones are refused.
 WAITING_MAX: Final = 1000
 
 
@@ -57,7 +57,7 @@ WAITING_MAX: Final = 1000
 class NamespaceSettings:
     """What the operator chose for a namespace.
 
-    `is_partitioned_by_default` applies where the tier leaves the choice (R5).
+    `is_partitioned_by_default` applies where the creator may choose (R5).
     `partitioned_entities_max` 0 means no limit; by default it is the tier's (R8).
     """
 
@@ -75,8 +75,9 @@ class NamespaceSettings:
 class Namespace:
     """The entities of the bus, known by name without waiting.
 
-    The catalogue notes what is being made before its fragments are, and what is deleted until they
-    are gone. So a sweep removes what a crash leaves, and an old or a new catalogue nothing.
+    The catalogue records a creation before any fragment is created, and a deletion until all
+    fragments are removed. So a sweep removes what a crash leaves, but an old or a new catalogue
+    removes nothing.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Namespace:
         worker: Worker,
         turns: TurnTaker | None = None,
     ) -> None:
-        """`worker` is where the catalogue's blocking calls are made.
+        """`worker` makes the blocking calls of the catalogue.
 
         `turns` are given when other gateways manage the same namespace.
         """
@@ -114,11 +115,11 @@ class Namespace:
         self._untold: dict[int, str] = {}
 
     async def recover(self) -> None:
-        """Learn what exists, and finish what was being created or deleted (R28).
+        """Load the entities, and finish creations and deletions (R28).
 
         Call it before anything else. Raises Refused when the namespace needs more brokers than
-        there are, and Unavailable when the catalogue cannot be read. A broker that cannot be
-        swept does not stop the start: it is named by `problems`.
+        there are, and Unavailable when the catalogue cannot be read. A broker that cannot be swept
+        does not prevent the start: `problems` reports it.
         """
         async with self._turns.take(""):
             self.created_at_ms = await self._records.created_at_ms()
@@ -173,31 +174,31 @@ class Namespace:
         return self._directory.forwarding()
 
     def filter_counts(self, topic: Entity) -> tuple[int, int]:
-        """How many SQL filters and how many correlation filters a topic has, as clients are told.
+        """How many SQL filters and how many correlation filters a topic has, as clients see them.
 
-        Filters that let everything or nothing through are SQL filters, `$Default` among them.
+        Filters that match everything or nothing count as SQL filters, `$Default` among them.
         """
         return self._subscriptions.filter_counts(topic.entity_id)
 
     def new_spec(self) -> QueueSpec:
-        """The description of a queue or topic whose creator chose nothing (R5)."""
+        """The default description of a queue or topic (R5)."""
         chosen = self.settings
         return new_queue_spec(chosen.tier, is_partitioned=chosen.is_partitioned_by_default)
 
     async def create_queue(self, name: str, spec: QueueSpec) -> Entity:
-        """Make a queue: all of it or nothing, also through a crash (R28)."""
+        """Create a queue: all of it or nothing, even through a crash (R28)."""
         return await self._create_named(name, spec, QUEUE)
 
     async def create_topic(self, name: str, spec: QueueSpec) -> Entity:
-        """Make a topic: all of it or nothing, also through a crash (R28)."""
+        """Create a topic: all of it or nothing, even through a crash (R28)."""
         return await self._create_named(name, spec, TOPIC)
 
     async def create_subscription(
         self, topic: str, name: str, spec: QueueSpec, rules: Sequence[RuleSpec] = ()
     ) -> Entity:
-        """Make a subscription, without rules given with the one that takes everything (R28, R30).
+        """Create a subscription; without `rules`, with the one that matches everything (R28, R30).
 
-        It gets every message that the topic accepts after this, and none from before.
+        It gets every message that the topic accepts from now on, and none from before.
         """
         validate_subscription_name(name)
         return await self._in_turn(
@@ -205,35 +206,37 @@ class Namespace:
         )
 
     async def update_queue(self, name: str, spec: QueueSpec) -> Entity:
-        """Give a queue another description; Refused when it changes what is fixed (R6)."""
+        """Change the description of a queue; Refused for properties that are fixed (R6)."""
         return await self._in_turn(name, lambda: self._update(name, spec.copy(), QUEUE))
 
     async def update_topic(self, name: str, spec: QueueSpec) -> Entity:
-        """Give a topic another description; Refused when it changes what is fixed (R6)."""
+        """Change the description of a topic; Refused for properties that are fixed (R6)."""
         return await self._in_turn(name, lambda: self._update(name, spec.copy(), TOPIC))
 
     async def update_subscription(self, path: str, spec: QueueSpec) -> Entity:
-        """Give a subscription another description; Refused when it changes what is fixed (R6)."""
+        """Change the description of a subscription; Refused for properties that are fixed (R6)."""
         return await self._in_turn(
             turn_of(path), lambda: self._update(path, spec.copy(), SUBSCRIPTION)
         )
 
     async def add_rule(self, path: str, rule: RuleSpec) -> RuleSpec:
-        """Give a subscription one more rule, dated now, for messages accepted after this (R30)."""
+        """Add a rule to a subscription, dated now, for messages accepted from now on (R30)."""
         added = await self._change_rules(
             path, lambda entity: self._subscriptions.rules_with(entity, rule)
         )
         return added.rules[-1]
 
     async def replace_rule(self, path: str, rule: RuleSpec) -> RuleSpec:
-        """Put another rule in the place of the one of the same name."""
+        """Replace the rule of the same name."""
         changed_one = await self._change_rules(
             path, lambda entity: self._subscriptions.rules_replacing(entity, rule)
         )
         return self._subscriptions.rule_named(changed_one, rule.name)
 
     async def remove_rule(self, path: str, name: str) -> None:
-        """Take a rule from a subscription; Refused with NOT_FOUND when it has none of the name."""
+        """Remove a rule of a subscription; Refused with NOT_FOUND when there is none of that
+        name.
+        """
         await self._change_rules(
             path, lambda entity: self._subscriptions.rules_without(entity, name)
         )
@@ -247,23 +250,21 @@ class Namespace:
         return self._subscriptions.rule_named(self.subscription(path), name)
 
     async def delete(self, name: str) -> None:
-        """Remove an entity with all its messages, a topic with all its subscriptions."""
+        """Delete an entity with all its messages, a topic with all its subscriptions."""
         await self._in_turn(turn_of(name), lambda: self._delete(name))
 
     async def delete_idle(self) -> None:
-        """Delete entities that nobody used for as long as their descriptions allow; worth calling
-        several times a minute: one call does a bounded amount of work.
-        """
+        """Delete idle entities. Call it several times a minute: one call does bounded work."""
         for entity in await self._idle.found():
             try:
                 deleting = partial(self._delete_if_idle, entity.entity_id)
                 await self._in_turn(turn_of(entity.name), deleting)
             except Unavailable as error:
-                log.warning("'%s' is idle and is left for the next time: %s", entity.name, error)
+                log.warning("'%s' is idle, and will be deleted later: %s", entity.name, error)
 
     async def statistics(self, entity: Entity) -> EntityStatistics:
-        """Counts and sizes over all fragments, of a topic with those of its subscriptions; a broker
-        out of reach makes them partial (R29).
+        """Counts and sizes over all fragments, for a topic including its subscriptions; an
+        unreachable broker makes them partial (R29).
         """
         if entity.is_topic():
             return await self._fragments.topic_statistics(entity, self.subscriptions(entity))
@@ -271,10 +272,10 @@ class Namespace:
         return tell_of_forwarding(self._directory, entity, counted)
 
     async def introduce(self) -> None:
-        """Tell every broker the subscriptions of its topics, which it forgets when it ends.
+        """Tell every broker the subscriptions of its topics, which it does not store.
 
-        To be called when a broker has come back: until then it publishes nothing. A broker that
-        cannot be told is named by `problems` and left for `sweep`.
+        Called when a broker has come back: until then it publishes nothing. A broker that cannot be
+        told is reported by `problems` and left for `sweep`.
         """
         async with self._turns.take(""):
             await self._reload_if_stale()
@@ -295,17 +296,18 @@ class Namespace:
         return [entity for entity in found if entity is not None]
 
     async def sweep(self) -> None:
-        """Finish what failures left undone: deletions, and descriptions not yet in effect.
+        """Finish what failures left undone: deletions, and descriptions that do not apply
+        everywhere yet.
 
-        Worth calling now and then; `problems` says whether something is still left.
+        Call it now and then; `problems` reports whether something is still left.
         """
         async with self._turns.take(""):
             await self._sweep()
 
     async def _sweep(self) -> None:
-        # Always: what others began and left undone is not news that a gateway is told.
+        # Always: a gateway is not told about what others began and left undone.
         await self.reload()
-        # Brokers are told first: nobody may publish to fragments that are about to go.
+        # Brokers are told first: nothing may publish to fragments that are about to be removed.
         await self.leftovers.sweep(self._introduce)
         for key in list(self._unapplied):
             entity = self._directory.find(key)
@@ -326,7 +328,7 @@ class Namespace:
         return is_behind or self.leftovers.has_work() or bool(self._fragments.problems())
 
     def problems(self) -> list[str]:
-        """What is wrong with the namespace as a whole, in words for people."""
+        """Problems of the namespace as a whole, as texts."""
         found = self.leftovers.problems()
         if self._records.is_stale:
             found.append("the outcome of the last management operation is unknown")
@@ -343,7 +345,7 @@ class Namespace:
             return await self.leftovers.orphans()
 
     async def remove_orphan(self, entity_id: int) -> None:
-        """Remove the fragments with this entity id that nobody owns, for good."""
+        """Remove the orphans with this entity id for good."""
         async with self._turns.take(""):
             await self.reload()
             await self.leftovers.remove_orphans(entity_id)
@@ -351,9 +353,9 @@ class Namespace:
     async def recover_orphan(
         self, entity_id: int, name: str, *, requires_session: bool = False
     ) -> Entity:
-        """Make a queue of the fragments with this entity id that nobody owns.
+        """Make a queue of the orphans with this entity id.
 
-        What has expired meanwhile becomes a dead letter: perhaps it was to be one.
+        Expired messages become dead letters, because the lost description may have said so.
         """
         validate_name(name)
         spec = self.new_spec()
@@ -375,9 +377,9 @@ class Namespace:
         await self.change_access("", lambda _: list(rules))
 
     async def change_access(self, name: str, change: Change) -> None:
-        """Change the access rules of a queue or topic, or with no name those of the namespace.
+        """Change the access rules of a queue or topic, or, without a name, those of the namespace.
 
-        `change` gets the rules as they are when nobody else can change them.
+        `change` is called with the rules while no other change can happen.
         """
         if not name:
             await self._in_turn("", lambda: self._access.change_own(change))
@@ -385,11 +387,11 @@ class Namespace:
             await self._in_turn(name, lambda: self._access.change_of(self.get(name), change))
 
     def watch_access(self, listener: Callable[[], None]) -> None:
-        """Call a listener whenever access rules are others than before."""
+        """Call a listener whenever access rules have changed."""
         self._access.watch(listener)
 
     def subscribe(self, listener: EntityListener) -> None:
-        """Tell a listener what becomes of entities from now on."""
+        """Tell a listener about changes of entities from now on."""
         self._directory.subscribe(listener)
 
     def _of_kind(self, name: str, kind: str) -> Entity:
@@ -455,7 +457,8 @@ class Namespace:
     def _check_new(self, name: str) -> None:
         if self._directory.find(name.lower()) is not None:
             raise Refused(
-                ALREADY_EXISTS, f"The name '{name}' is taken: an entity of that name exists."
+                ALREADY_EXISTS,
+                f"The name '{name}' is taken: an entity with this name already exists.",
             )
 
     async def _create_subscription(
@@ -532,27 +535,29 @@ class Namespace:
                 await self.leftovers.finish([entity])
 
     async def _delete_if_idle(self, entity_id: int) -> None:
-        """Look again: while this waited for its turn the entity may have been used, or deleted."""
+        """Check again: while this waited for its turn the entity may have been used, or deleted."""
         entity = self._directory.find_id(entity_id)
         if entity is not None and await self._idle.is_idle(entity):
-            log.info("'%s' is deleted: nobody used it for too long", entity.name)
+            log.info("'%s' is deleted, because it was idle for too long", entity.name)
             await self._delete(entity.name)
 
     def _check_quota(self, spec: QueueSpec) -> None:
         limit, partitioned_max = self.settings.entities_max, self.settings.partitioned_entities_max
         if len(self._directory) + self._creating >= limit:
             raise Refused(
-                QUOTA_EXCEEDED, f"The namespace has {limit} entities, the most it may have."
+                QUOTA_EXCEEDED,
+                f"The namespace has {limit} entities, its maximum: delete some of them first.",
             )
         partitioned = self._directory.partitioned_count + self._creating_partitioned
         if spec.is_partitioned and partitioned_max and partitioned >= partitioned_max:
             raise Refused(
                 QUOTA_EXCEEDED,
-                f"The namespace has {partitioned_max} partitioned entities, the most it may have.",
+                f"The namespace has {partitioned_max} partitioned entities, its maximum: "
+                "delete some of them, or create the entity without partitioning.",
             )
 
     async def reload(self) -> None:
-        """Learn what the catalogue holds; Unavailable, and nothing learnt, if it cannot be read."""
+        """Read the catalogue; Unavailable, and nothing changed, if it cannot be read."""
         found = await self._records.snapshot()
         self._check_brokers(found.entities)
         self._directory.replace(found.entities)
@@ -572,7 +577,9 @@ class Namespace:
 
     async def _in_turn(self, name: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
         if self._waiting >= WAITING_MAX:
-            raise Unavailable("The namespace has too many management operations to do.")
+            raise Unavailable(
+                "The namespace has too many management operations waiting: try again later."
+            )
         self._waiting += 1
         try:
             async with self._turns.take(name.lower()):
@@ -580,7 +587,8 @@ class Namespace:
                     await self._sweep()
                 return await work()
         except asyncio.CancelledError:
-            # Something was left half done: the next operation reads again and sweeps first.
+            # An operation was left half done: the next one reads the catalogue again and sweeps
+            # first.
             self._records.is_stale = True
             raise
         finally:

@@ -1,4 +1,4 @@
-"""The namespace's catalogue, as those who manage the namespace read and write it."""
+"""The namespace's catalogue, for those who manage the namespace."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class CatalogueRecords:
 class Records:
     """A catalogue whose blocking calls are made on a worker.
 
-    `is_stale` is set when a write ended in an unknown way: read again before anything is decided.
+    `is_stale` is set when the outcome of a write is unknown: read the catalogue again before any
+    decision.
     """
 
     def __init__(self, catalogue: Catalogue, worker: Worker) -> None:
@@ -52,10 +53,10 @@ class Records:
         return await self._read(self._catalogue.namespace_id)
 
     async def snapshot(self) -> CatalogueRecords:
-        """What there is; Unavailable when it cannot be read."""
+        """All records; Unavailable when they cannot be read."""
 
         def read() -> CatalogueRecords:
-            # One job, so that no write comes between reading and taking in what was read.
+            # One job, so that no write comes between reading and taking over what was read.
             catalogue = self._catalogue
             return CatalogueRecords(
                 catalogue.entities(),
@@ -82,7 +83,7 @@ class Records:
         await self._write(lambda: self._catalogue.put(entity))
 
     async def remove(self, entities: Sequence[Entity]) -> None:
-        """Forget entities, all together or none; their fragments are to go, until `finish`."""
+        """Remove entities, all or none; their fragments must be removed, until `finish`."""
         entity_ids = [entity.entity_id for entity in entities]
         await self._write(lambda: self._catalogue.remove(*entity_ids))
 

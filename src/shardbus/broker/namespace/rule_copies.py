@@ -1,8 +1,8 @@
 """How many copies of a message the rules of a topic may make (docs/adr/0038-bounded-copies.md).
 
 A rule without an action adds no copy of its own, and plain copies share one payload. Each rule with
-an action makes another one, and an action that sets a system property makes another payload too.
-Whoever adds the rule that would be too much is told, not whoever publishes.
+an action makes another copy, and an action that sets a system property makes another payload too.
+The limit is enforced when a rule is added, not when a message is published.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def check_copies(
     changed: Entity | None,
     rules: Sequence[RuleSpec],
 ) -> None:
-    """Refuse these rules for a subscription, `changed` or a new one, if they make too many copies.
+    """Refuse these rules for a subscription (`changed` or a new one) if they make too many copies.
 
-    What is beyond a bound already, because it is older than the bound, may stay, but not grow.
+    What already exceeds a newer bound may stay, but not grow.
     """
     former = [] if changed is None else changed.rules
     known = [rule for each in subscriptions for rule in each.rules]
@@ -36,14 +36,16 @@ def check_copies(
     if added > 0 and _acting(rules) > ACTION_RULES_MAX:
         raise Refused(
             QUOTA_EXCEEDED,
-            f"A subscription has at most {ACTION_RULES_MAX} rules with actions: each of them makes "
-            "another copy of the messages that it matches. Delete some, or use filters alone.",
+            f"A subscription may have at most {ACTION_RULES_MAX} rules with actions, because "
+            "each of them makes another copy of the messages that it matches. Delete some, "
+            "or use filters without actions.",
         )
     if added > 0 and _acting(known) + added > TOPIC_ACTION_RULES_MAX:
         raise Refused(
             QUOTA_EXCEEDED,
-            f"The subscriptions of '{topic.name}' have at most {TOPIC_ACTION_RULES_MAX} rules with "
-            "actions together: each of them makes another copy of the messages that it matches.",
+            f"The subscriptions of '{topic.name}' may have at most {TOPIC_ACTION_RULES_MAX} "
+            "rules with actions together, because each of them makes another copy of the "
+            "messages that it matches. Delete some, or use filters without actions.",
         )
     rewriting = _rewriting(rules) - _rewriting(former)
     if rewriting > 0:
@@ -51,7 +53,7 @@ def check_copies(
 
 
 def check_message_size(topic: Entity, spec: QueueSpec, subscriptions: Sequence[Entity]) -> None:
-    """Refuse larger messages if there are too many rules that make other payloads of them."""
+    """Refuse a larger message size if too many rules make payloads of their own."""
     if spec.message_kb_max > topic.spec.message_kb_max:
         known = [rule for each in subscriptions for rule in each.rules]
         _check_rewriting(topic, spec, _rewriting(known))
@@ -63,9 +65,9 @@ def _check_rewriting(topic: Entity, spec: QueueSpec, count: int) -> None:
     if count > most:
         raise Refused(
             QUOTA_EXCEEDED,
-            f"'{topic.name}' takes messages of {size_bytes} bytes, so that its subscriptions have "
-            f"at most {most} rules together that set system properties, not {count}: each of them "
-            "makes a payload of its own. Set application properties instead.",
+            f"'{topic.name}' allows messages of {size_bytes} bytes, so its subscriptions may "
+            f"have at most {most} rules together that set system properties, not {count}: "
+            "each of them makes a payload of its own. Set application properties instead.",
         )
 
 
@@ -74,5 +76,5 @@ def _acting(rules: Sequence[RuleSpec]) -> int:
 
 
 def _rewriting(rules: Sequence[RuleSpec]) -> int:
-    """How many may set a system property, none of which has a name without these letters."""
+    """How many rules may set a system property: their actions contain the scope `sys`."""
     return sum(1 for rule in rules if "sys" in rule.action.lower())

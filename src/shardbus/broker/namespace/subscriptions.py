@@ -1,4 +1,4 @@
-"""Subscriptions and their rules: made, changed and removed, and everybody who publishes told."""
+"""Subscriptions and their rules: created, changed and removed, and all publishers told."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from shardbus.rules.document import rule_of
 from shardbus.rules.limits import CORRELATION_RULES_MAX, SQL_RULES_MAX
 
 SUBSCRIPTIONS_MAX: Final = 2_000
-# A filter that lets everything, or nothing, through is one of SQL to clients.
+# To clients, a filter that matches everything or nothing is a SQL filter.
 _SQL_KINDS: Final = (SQL_FILTER, TRUE_FILTER, FALSE_FILTER)
 # Rules that a subscription may be created with.
 INITIAL_RULES_MAX: Final = 100
@@ -43,10 +43,10 @@ INITIAL_RULES_MAX: Final = 100
 
 @final
 class Subscriptions:
-    """The subscriptions of all topics. Whoever calls has the turn of the topic.
+    """The subscriptions of all topics. The caller has the turn of the topic.
 
-    A broker must never be told an old list of subscriptions after a new one. So whoever tells takes
-    the turn of `telling` besides, and keeps it until the directory says what was told.
+    A broker must never get an old list of subscriptions after a new one. So a caller that tells
+    brokers takes the turn of `telling` too, and keeps it until the directory has what was told.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Subscriptions:
         return self._telling.take(str(topic.entity_id))
 
     async def introduce(self, broker_index: int) -> None:
-        """Tell one broker the subscriptions of every topic that it has a part of."""
+        """Tell one broker the subscriptions of every topic that has fragments there."""
         for known in self._directory.topics():
             async with self.telling(known):
                 topic = self._directory.find_id(known.entity_id)
@@ -78,7 +78,7 @@ class Subscriptions:
                     await self._fragments.tell_at(broker_index, topic, subscriptions)
 
     async def tell(self, topic_id: int) -> None:
-        """Tell every broker the subscriptions that a topic has now."""
+        """Tell every broker the present subscriptions of a topic."""
         topic = self._directory.find_id(topic_id)
         if topic is None:
             return
@@ -86,21 +86,23 @@ class Subscriptions:
             await self._fragments.tell(topic, self._directory.subscriptions(topic_id))
 
     def check_new(self, topic: Entity, path: str, rules: Sequence[RuleSpec]) -> None:
-        """Refuse a subscription that exists, or is one too many, or whose rules are wrong."""
+        """Refuse a subscription that exists, is one too many, or has invalid rules."""
         if self._directory.find(path.lower()) is not None:
             raise Refused(
-                ALREADY_EXISTS, f"The name '{path}' is taken: an entity of that name exists."
+                ALREADY_EXISTS,
+                f"The name '{path}' is taken: an entity with this name already exists.",
             )
         if self._directory.subscription_count(topic.entity_id) >= SUBSCRIPTIONS_MAX:
             raise Refused(
                 QUOTA_EXCEEDED,
-                f"The topic '{topic.name}' has {SUBSCRIPTIONS_MAX} subscriptions, the most it may "
-                "have.",
+                f"The topic '{topic.name}' has {SUBSCRIPTIONS_MAX} subscriptions, its "
+                "maximum: delete some of them first.",
             )
         if len(rules) > INITIAL_RULES_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"A subscription is created with at most {INITIAL_RULES_MAX} rules.",
+                f"A subscription may be created with at most {INITIAL_RULES_MAX} rules: add "
+                "further rules afterwards.",
             )
         names: set[str] = set()
         for rule in rules:
@@ -111,13 +113,13 @@ class Subscriptions:
         check_copies(topic, self._directory.subscriptions(topic.entity_id), None, rules)
 
     def check_message_size(self, topic: Entity, spec: QueueSpec) -> None:
-        """Refuse a topic larger messages than its rules may make copies of."""
+        """Refuse a message size for which the topic's rules would make too many bytes of copies."""
         check_message_size(topic, spec, self._directory.subscriptions(topic.entity_id))
 
     async def create(
         self, entity_id: int, topic: Entity, name: str, spec: QueueSpec, rules: list[RuleSpec]
     ) -> Entity:
-        """Make a subscription: what the topic accepts after this reaches it."""
+        """Create a subscription: messages that the topic accepts from now on reach it."""
         now_ms = self._clock.now_ms()
         subscription = new_subscription(entity_id, topic, name, spec, now_ms)
         subscription.rules = [dated(rule, now_ms) for rule in rules] or [default_rule(now_ms)]
@@ -135,7 +137,9 @@ class Subscriptions:
         return subscription
 
     async def delete(self, subscription: Entity) -> None:
-        """Forget a subscription, then let nobody publish to it, then remove what it held."""
+        """Remove a subscription from the catalogue, then let no broker publish to it, then remove
+        its fragments.
+        """
         topic = self._directory.find_id(subscription.topic_id)
         if topic is None:
             await self._forget([subscription])
@@ -149,7 +153,7 @@ class Subscriptions:
             await self._leftovers.finish([subscription])
 
     async def delete_topic(self, topic: Entity) -> None:
-        """Forget a topic with all its subscriptions together, then remove what they held."""
+        """Remove a topic and all its subscriptions from the catalogue, then their fragments."""
         async with self.telling(topic):
             subscriptions = self._directory.subscriptions(topic.entity_id)
             await self._forget([*subscriptions, topic])
@@ -177,7 +181,7 @@ class Subscriptions:
         return rules
 
     def rules_without(self, subscription: Entity, name: str) -> list[RuleSpec]:
-        """The rules of a subscription but one; Refused when it has none of that name."""
+        """The rules of a subscription without one; Refused when there is none of that name."""
         gone = self.rule_named(subscription, name)
         return [rule for rule in subscription.rules if rule is not gone]
 
@@ -196,7 +200,8 @@ class Subscriptions:
 
     def _check_rule(self, topic_id: int, rule: RuleSpec, extra: Sequence[RuleSpec]) -> None:
         validate_rule_name(rule.name)
-        # Compiled to be refused now, with the place of the mistake, and not when it is used.
+        # Compiled now, so that an invalid rule is refused with its position, and not when it is
+        # used.
         rule_of(rule)
         for kind, words, most in (
             (SQL_FILTER, "SQL filters", SQL_RULES_MAX),
@@ -204,7 +209,9 @@ class Subscriptions:
         ):
             more = sum(new.filter.kind == kind for new in extra)
             if more and self.filter_count(topic_id, kind) + more > most:
-                raise Refused(QUOTA_EXCEEDED, f"A topic has at most {most} {words}.")
+                raise Refused(
+                    QUOTA_EXCEEDED, f"A topic may have at most {most} {words}: delete some first."
+                )
 
     def _check_copies(self, subscription: Entity, rules: Sequence[RuleSpec]) -> None:
         topic = self._directory.find_id(subscription.topic_id)
@@ -213,7 +220,7 @@ class Subscriptions:
             check_copies(topic, others, subscription, rules)
 
     def filter_counts(self, topic_id: int) -> tuple[int, int]:
-        """What clients are told: all but correlation filters count as SQL filters."""
+        """The counts that clients see: all but correlation filters count as SQL filters."""
         in_sql = sum(self.filter_count(topic_id, kind) for kind in _SQL_KINDS)
         return in_sql, self.filter_count(topic_id, CORRELATION_FILTER)
 
@@ -227,12 +234,12 @@ class Subscriptions:
 
 
 def turn_of(name: str) -> str:
-    """A topic and its subscriptions take turns with each other."""
+    """A topic and its subscriptions share one turn."""
     return name.lower().partition("/subscriptions/")[0]
 
 
 def take_after(spec: QueueSpec, topic: QueueSpec) -> None:
-    """A subscription lives in its topic's fragments: what those are is not for it to say."""
+    """A subscription lives in its topic's fragments: their properties come from the topic."""
     spec.is_partitioned = topic.is_partitioned
     spec.size_mb = topic.size_mb
     spec.message_kb_max = topic.message_kb_max
@@ -243,7 +250,7 @@ def take_after(spec: QueueSpec, topic: QueueSpec) -> None:
 
 
 def dated(rule: RuleSpec, created_at_ms: int) -> RuleSpec:
-    """The rule, as made at this moment."""
+    """The rule with this creation time."""
     made = RuleSpec(rule.name, rule.filter, created_at_ms)
     made.action = rule.action
     made.action_parameters = rule.action_parameters
@@ -255,6 +262,6 @@ def rule_path(subscription: str, name: str) -> str:
 
 
 def _rule_exists(subscription: str, name: str) -> Refused:
-    # The JavaScript SDK's users look for these words.
+    # Users of the JavaScript SDK look for these words.
     path = rule_path(subscription, name)
     return RefusedAt(ALREADY_EXISTS, "The messaging entity", path, " already exists.")

@@ -1,1 +1,1 @@
-"""What is asked of an entity beside sending and receiving, over all of its fragments."""
+"""Operations on an entity other than sending and receiving, over all of its fragments."""

@@ -1,4 +1,4 @@
-"""Questions to fragments whose answers somebody awaits, one at a time or several side by side."""
+"""Questions to fragments whose answers a task awaits, one at a time or several in parallel."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shardbus.core.errors import SERVER_BUSY, Refused, Unavailable
 from shardbus.core.fragment.command import Command, Reply
 
 Question = Callable[[ReplyTo], None]
-"""Asks, and has the answer told to whom it is given."""
+"""Asks, and passes the answer to the given function."""
 
 Unwanted = Callable[[int, Answer], None]
-"""Hears the answers, by their position, that came for somebody who was cancelled meanwhile."""
+"""Is called with answers, by position, that came after the caller was cancelled."""
 
 
 def to_port(port: FragmentPort, command: Command) -> Question:
@@ -23,12 +23,12 @@ def to_port(port: FragmentPort, command: Command) -> Question:
 
 
 async def ask(port: FragmentPort, command: Command) -> Reply:
-    """What a fragment answers; a Refused or Unavailable is raised."""
+    """A fragment's answer; a Refused or Unavailable is raised."""
     return await answer_to(to_port(port, command))
 
 
 async def answer_to(question: Question) -> Reply:
-    """A Refused or Unavailable is raised."""
+    """The answer; a Refused or Unavailable is raised."""
     [answer] = await ask_all([question])
     if isinstance(answer, Refused | Unavailable):
         raise answer
@@ -49,7 +49,9 @@ async def ask_all(questions: Sequence[Question], unwanted: Unwanted | None = Non
 
 
 def failure_of(answers: Sequence[Answer]) -> Refused | Unavailable | None:
-    """The first failure; but that something may have happened is what a client must hear."""
+    """The first failure; an unknown outcome takes precedence, because the client must learn of
+    it.
+    """
     found: Refused | Unavailable | None = None
     for answer in answers:
         if isinstance(answer, Unavailable) and answer.is_unknown:
@@ -60,8 +62,8 @@ def failure_of(answers: Sequence[Answer]) -> Refused | Unavailable | None:
 
 
 def failure_of_parts(answers: Sequence[Answer]) -> Refused | Unavailable | None:
-    """The first failure of what each fragment does for itself: when some did it and others are
-    unavailable or busy it cannot be said that nothing was done.
+    """The first failure of independent parts. When some are done and others are unavailable or
+    busy, the failure must not say that nothing was done.
     """
     failure = failure_of(answers)
     is_partial = any(not isinstance(answer, Refused | Unavailable) for answer in answers)
@@ -71,7 +73,7 @@ def failure_of_parts(answers: Sequence[Answer]) -> Refused | Unavailable | None:
 
 
 def partly_done(failure: Refused | Unavailable) -> Refused | Unavailable:
-    """A failure of one part when others are done: whoever hears "busy" would do all of it again."""
+    """A failure of one part when others are done: after "busy" a client would repeat all of it."""
     if isinstance(failure, Unavailable) or failure.kind is SERVER_BUSY:
         return Unavailable(failure.message, is_unknown=True)
     return failure
@@ -80,7 +82,7 @@ def partly_done(failure: Refused | Unavailable) -> Refused | Unavailable:
 def perhaps_done(
     failure: Unavailable | asyncio.CancelledError,
 ) -> Unavailable | asyncio.CancelledError:
-    """A failure of what may be recorded already, and takes effect when somebody tries again."""
+    """A failure of what may already be recorded, and takes effect when somebody tries again."""
     if isinstance(failure, Unavailable):
         return Unavailable(failure.message, is_unknown=True)
     return failure
@@ -100,6 +102,6 @@ class _Asked:
             self._unwanted(self._position, answer)
 
     def give_up(self) -> None:
-        """Nobody waits any more: what has come already is unwanted too."""
+        """Nobody waits any more: answers that have come already are unwanted too."""
         if self._unwanted is not None and self.future.done() and not self.future.cancelled():
             self._unwanted(self._position, self.future.result())

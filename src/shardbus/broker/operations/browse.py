@@ -14,15 +14,16 @@ from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.sequence import fragment_of
 from shardbus.stores.base.store import FragmentId, Page
 
-# Sequence numbers begin at 1, and clients ask for 0 or 1 when they mean the start.
+# Sequence numbers begin at 1; clients ask for 0 or 1 when they mean the start.
 START_MAX: Final = 1
 PLACES_MAX: Final = 32
-"""Where those stand that browse over one management link; the place that was left longest ago is
-forgotten."""
+"""Positions of clients that browse over one management link; the least recently used one is
+forgotten.
+"""
 
 
 class Browsable(Protocol):
-    """A fragment that can be read without touching its messages, wherever it runs (D7)."""
+    """A fragment that can be read without changing its messages, wherever it runs."""
 
     @property
     def fragment_id(self) -> FragmentId: ...
@@ -46,17 +47,18 @@ class Browsable(Protocol):
         count_max: int,
         then: Callable[[list[str] | Unavailable], None],
     ) -> None:
-        """Session ids as `MessageStore.list_sessions` tells them."""
+        """Session ids as in `MessageStore.list_sessions`."""
         ...
 
 
 @final
 class BrowseCursor:
-    """Where a client that browses merged fragments stands.
+    """The positions of clients that browse merged fragments.
 
-    Clients only ever say "after the last one you gave me", which on a merged page tells nothing
-    about the other fragments; so the bus remembers, by the number with which they go on. It knows
-    several places: a page may be asked for again, and several may browse over one link.
+    Clients only ask for what follows the last message they got, which on a merged page says nothing
+    about the other fragments. So the bus remembers the positions, by the number with which a client
+    continues. It keeps several: a page may be requested again, and several clients may browse over
+    one link.
     """
 
     def __init__(self) -> None:
@@ -64,14 +66,16 @@ class BrowseCursor:
         self._places: OrderedDict[int, list[int]] = OrderedDict()
 
     def note(self, start: int, positions: list[int]) -> None:
-        """Who goes on with `start` stands here; `positions` are those that were noted last."""
+        """A client that continues with `start` is at `positions`."""
         self.positions = self._places[start] = positions
         self._places.move_to_end(start)
         if len(self._places) > PLACES_MAX:
             self._places.popitem(last=False)
 
     def positions_at(self, start: int) -> list[int] | None:
-        """Where somebody stands who goes on with `start`; None for whoever begins there."""
+        """The positions of a client that continues with `start`; None for a client that begins
+        there.
+        """
         return self._places.get(start)
 
 
@@ -80,9 +84,9 @@ async def browse(
 ) -> list[Entry]:
     """The next messages from `start`, in every state; an empty answer means there are no more.
 
-    An unavailable fragment delays nobody and has nothing to show; Unavailable when all are.
-    From the beginning fragments are merged by enqueue time, and a request that continues after the
-    last message goes on with the merge. Any other `start` walks the fragments in number order.
+    An unavailable fragment delays nobody and shows nothing; Unavailable when all are. From the
+    beginning, fragments are merged by enqueue time, and a request that continues after the last
+    message continues the merge. Any other `start` walks the fragments in number order.
     """
     count = min(count_max, PEEK_COUNT_MAX)
     positions = [0] * len(runners) if start <= START_MAX else cursor.positions_at(start)
@@ -122,8 +126,8 @@ def _advance(
 
 
 def _merge(pages: list[Page], count: int) -> list[Entry]:
-    # A merge and not a sort: should the clock have stepped back, each fragment keeps its own order,
-    # which is all that the cursor remembers of it.
+    # A merge and not a sort: if the clock was set back, each fragment still keeps its own order, on
+    # which the cursor relies.
     merged = heapq.merge(*(page.entries for page in pages), key=age)
     return _bounded(list(merged), count)
 
@@ -147,7 +151,9 @@ def _pages(answers: Sequence[Page | Unavailable]) -> list[Page]:
 
 
 def _reached(answers: Sequence[Page | Unavailable]) -> list[Page]:
-    """The pages of fragments that could be read; if none could, an empty answer would be a lie."""
+    """The pages of fragments that could be read; if none could, Unavailable is raised, because an
+    empty answer would be wrong.
+    """
     pages = _pages(answers)
     for answer in answers:
         if not pages and isinstance(answer, Unavailable):
@@ -156,7 +162,7 @@ def _reached(answers: Sequence[Page | Unavailable]) -> list[Page]:
 
 
 def _bounded(entries: list[Entry], count: int) -> list[Entry]:
-    """As many as fit in a page, but never none of some (R21)."""
+    """As many as fit in a page, but at least one if there are any (R21)."""
     size_bytes = 0
     for position, entry in enumerate(entries[:count]):
         size_bytes += entry.size_bytes
@@ -171,7 +177,7 @@ async def read_page(
     """A page of one fragment, with entries unless it is the last."""
     page = await _read_once(runner, line, start, count, session_id)
     while isinstance(page, Page) and page.damaged and not page.entries and not page.is_end:
-        # An empty answer would mean that there is no more; what is damaged is passed over.
+        # An empty answer would mean that there are no more messages; damaged ones are skipped.
         page = await _read_once(runner, line, page.damaged[-1] + 1, count, session_id)
     return page
 

@@ -1,4 +1,4 @@
-"""Deferred messages by their numbers: all of them or none, over the fragments that have them."""
+"""Deferred messages by their numbers: all of them or none, over several fragments."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from shardbus.core.fragment.fragment import LOCK_LOST_TEXT
 from shardbus.core.limits import DEFERRED_COUNT_MAX
 
 NOT_FOUND_TEXT: Final = (
-    "Failed to find a message of the given sequence numbers: it is not there, not in the state "
-    "that this needs, or locked by somebody else."
+    "Failed to find a message of the given sequence numbers: it does not exist, is not in "
+    "the required state, or is locked by another receiver."
 )
 
 
@@ -49,7 +49,7 @@ def shares_of(router: EntityRouter, numbers: list[int]) -> dict[int, list[int]]:
 class DeferredReceive:
     """One request for deferred messages.
 
-    They are locked everywhere first, because only locks can be taken back; without a lock they are
+    They are first locked in all fragments, because locks can be undone; without locking, they are
     then completed.
     """
 
@@ -65,7 +65,8 @@ class DeferredReceive:
         if len(numbers) > DEFERRED_COUNT_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"{len(numbers)} sequence numbers; at most {DEFERRED_COUNT_MAX} are allowed.",
+                f"The request has {len(numbers)} sequence numbers; at most "
+                f"{DEFERRED_COUNT_MAX} are allowed.",
             )
         self._router = router
         self._numbers = numbers
@@ -85,7 +86,7 @@ class DeferredReceive:
         ]
 
     async def locked(self) -> list[Delivery]:
-        """The messages, locked, in the order asked for; or the failure of a fragment is raised."""
+        """The messages, locked, in the requested order; or the failure of a fragment is raised."""
         answers = await ask_all(self._questions, self._hand_back)
         failure = failure_of(answers)
         if failure is not None:
@@ -100,16 +101,16 @@ class DeferredReceive:
         }
         missing = [number for number in self._numbers if number not in found]
         if missing:
-            # The record of a deferred message turned out to be damaged.
+            # The record of a deferred message was found damaged.
             for position, answer in enumerate(answers):
                 self._hand_back(position, answer)
             raise Refused(MESSAGE_NOT_FOUND, NOT_FOUND_TEXT)
         return [found[number] for number in self._numbers]
 
     async def removed(self) -> list[Delivery]:
-        """The messages, taken out; only those whose removal is certain, so that none comes twice.
+        """The messages, removed; only those whose removal is certain, so that none comes twice.
 
-        Raises the failure when no removal is.
+        Raises the failure when no removal is certain.
         """
         deliveries = await self.locked()
         tokens = [self._tokens_of(index, deliveries) for index in self._indexes]
@@ -119,7 +120,7 @@ class DeferredReceive:
         ]
 
         def let_go(position: int, answer: Answer) -> None:
-            # Those that are not removed are locked for nobody; those that are cannot come back.
+            # Messages that are not removed stay locked by nobody; removed ones cannot come back.
             if not isinstance(answer, Settled):
                 self._router.release(tokens[position])
 

@@ -1,6 +1,6 @@
-"""What clients ask of an entity beside sending and receiving, over all of its fragments.
+"""What clients ask of an entity other than sending and receiving, over all of its fragments.
 
-Everything here raises Refused, or Unavailable when a fragment that is needed cannot be asked.
+Everything here raises Refused, or Unavailable when a needed fragment cannot be asked.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from shardbus.core.sessions.key import session_key
 
 @final
 class Operations:
-    """Reached as `EntityHandle.operations`. Fragments are asked side by side, each at once."""
+    """Available as `EntityHandle.operations`. Fragments are asked in parallel."""
 
     def __init__(
         self,
@@ -66,7 +66,9 @@ class Operations:
     # Locks.
 
     async def renew(self, tokens: list[bytes]) -> list[int]:
-        """The new deadlines, in order; each fragment renews all of its own or none."""
+        """Renew locks; returns the new deadlines in order. Each fragment renews all of its own or
+        none.
+        """
         shares = self._shares(tokens)
         answers = await ask_all(
             [to_port(self._router.ports[index], Renew(share)) for index, share in shares.items()]
@@ -82,7 +84,9 @@ class Operations:
         return [deadlines[token] for token in tokens]
 
     async def settle(self, command: Settle) -> None:
-        """Refused with MESSAGE_LOCK_LOST when a lock was lost; the others are settled then."""
+        """Settle; Refused with MESSAGE_LOCK_LOST when a lock was lost; the others are still
+        settled.
+        """
         shares = self._shares(command.tokens)
         answers = await ask_all(
             [
@@ -96,7 +100,7 @@ class Operations:
         if any(any(answer.lost) for answer in answers if isinstance(answer, Settled)):
             raise Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
 
-    # Messages that wait.
+    # Waiting messages.
 
     async def peek(
         self,
@@ -114,7 +118,7 @@ class Operations:
             )
         if not self._router.requires_session or line != MAIN_LINE:
             raise Refused(
-                NOT_ALLOWED, "Only the messages of an entity with sessions have a session to peek."
+                NOT_ALLOWED, "A session can be peeked only on an entity that requires sessions."
             )
         fragment = self._fragments[self._router.index_of_key(session_key(session_id))]
         return await browse_session(fragment, session_id, start=start, count_max=count_max)
@@ -129,11 +133,13 @@ class Operations:
         return await receive.locked() if is_locking else await receive.removed()
 
     async def schedule(self, messages: list[Message]) -> list[int]:
-        """Sequence numbers, in order, 0 for a duplicate; a failure cancels what was scheduled."""
+        """Schedule messages; returns sequence numbers in order, 0 for a duplicate. A failure
+        cancels those already scheduled.
+        """
         return await EntityScheduling(self._router, messages, self._clock.now_ms()).numbers()
 
     async def cancel(self, numbers: list[int]) -> None:
-        """Each fragment cancels all of its own or, with a refusal, none."""
+        """Cancel messages; each fragment cancels all of its own or, with a refusal, none."""
         shares = shares_of(self._router, numbers)
         answers = await ask_all(
             [to_port(self._router.ports[index], Cancel(share)) for index, share in shares.items()]
@@ -150,7 +156,7 @@ class Operations:
         enqueued_until_ms: int = NEVER_MS,
         session: bytes = NO_SESSION,
     ) -> int:
-        """How many messages were removed, the oldest first as far as fragments can tell."""
+        """Remove messages, the oldest first as far as fragments can tell; returns how many."""
         command = Purge(line, count_max, enqueued_until_ms=enqueued_until_ms, session=session)
         ports = self._router.ports
         if session:
@@ -159,10 +165,11 @@ class Operations:
             return await purge_one(ports[0], command)
         return await SpreadPurge(ports, self._fragments, command).run()
 
-    # Sessions. Those with a token are refused with SESSION_LOCK_LOST when it is not held.
+    # Sessions. Commands with a token are refused with SESSION_LOCK_LOST when the session is not
+    # held.
 
     async def renew_session(self, session: bytes) -> int:
-        """The new deadline."""
+        """Renew a session; returns the new deadline."""
         answer = await ask(self._port_of_session(session), RenewSession(session))
         assert isinstance(answer, Renewed)
         return answer.locked_until_ms
@@ -176,13 +183,15 @@ class Operations:
         await ask(self._port_of_session(session), SetState(session, state))
 
     async def list_sessions(self, *, updated_after_ms: int, skip: int, count_max: int) -> list[str]:
-        """Those whose state was set after a moment; -1: all that have messages or a state."""
+        """Sessions whose state was set after a moment; with -1 all that have messages or a
+        state.
+        """
         return await self._session_list.page(
             updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
         )
 
     async def holds(self, session_ids: list[str]) -> list[Hold]:
-        """Of these sessions those that somebody holds."""
+        """Those of these sessions that are held."""
         shares: dict[int, list[str]] = {}
         for session_id in session_ids:
             index = self._router.index_of_key(session_key(session_id))
@@ -199,7 +208,7 @@ class Operations:
         ]
 
     def _shares(self, tokens: list[bytes]) -> dict[int, list[bytes]]:
-        """The tokens of each fragment, by its position; Refused when one is of no fragment."""
+        """The tokens by the position of their fragment; Refused when one belongs to no fragment."""
         shares: dict[int, list[bytes]] = {}
         for token in tokens:
             index = self._router.index_of_token(token)

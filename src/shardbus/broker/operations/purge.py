@@ -1,4 +1,4 @@
-"""Removing the oldest messages of a line over several fragments."""
+"""Removes the oldest messages of a line over several fragments."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from shardbus.core.limits import PEEK_COUNT_MAX
 from shardbus.core.message import ACTIVE, NEVER_MS, Entry
 from shardbus.core.sequence import fragment_of
 
-# So often a fragment may find nothing and yet say that there may be more.
+# How often a fragment may find nothing and yet say that there may be more.
 EMPTY_ANSWERS_MAX: Final = 100
 
 
 async def purge_one(port: FragmentPort, command: Purge) -> int:
-    """Remove from one fragment, in as many steps as it takes; how many are gone."""
+    """Remove messages from one fragment, in several steps; returns how many."""
     count = 0
     empty_answers = 0
     while count < command.count_max and empty_answers < EMPTY_ANSWERS_MAX:
@@ -41,10 +41,10 @@ async def purge_one(port: FragmentPort, command: Purge) -> int:
 
 @final
 class SpreadPurge:
-    """Removes the oldest of a line whose messages are spread over fragments.
+    """Removes the oldest messages of a line that is spread over fragments.
 
     A look at the front of every fragment tells how many of the oldest each of them has. Locked
-    messages look like any others, and are passed over when it comes to removing.
+    messages are counted there, and skipped by the removal.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class SpreadPurge:
         self._failure: Refused | Unavailable | None = None
 
     async def run(self) -> int:
-        """How many were removed from the fragments that could be reached.
+        """How many were removed from the reachable fragments.
 
-        Raises the failure of one that could not only when nothing was removed.
+        Raises the failure of an unreachable one only when nothing was removed.
         """
         removed = 0
         while removed < self._command.count_max and any(start >= 0 for start in self._starts):
@@ -84,7 +84,9 @@ class SpreadPurge:
             return 0
 
     async def _oldest(self, count: int) -> list[Entry]:
-        """The oldest of what a look at each fragment shows, moving on behind what it showed."""
+        """The oldest messages that a look at each fragment shows; the next look begins after
+        them.
+        """
         pages = await asyncio.gather(
             *(self._look(index, start, count) for index, start in enumerate(self._starts))
         )
@@ -122,7 +124,7 @@ class SpreadPurge:
 def _worse(
     one: Refused | Unavailable | None, other: Refused | Unavailable
 ) -> Refused | Unavailable:
-    """That something may have happened is what a client must hear."""
+    """The failure to report: an unknown outcome takes precedence."""
     return other if one is None else failure_of([one, other]) or other
 
 

@@ -1,8 +1,9 @@
-"""Readers of an entity over all of its fragments: what they claim, read, complete and give back.
+"""Readers of an entity over all of its fragments: opening, claiming, reading, completing,
+releasing.
 
-Fragments go by their numbers, which their sequence numbers tell too. One that cannot be asked is
-not waited for: it is named among the `missing` ones. Everything here raises Refused; what concerns
-one fragment alone raises Unavailable as well, and every command may be repeated after that.
+Fragments are identified by their numbers, which sequence numbers contain too. A fragment that
+cannot be asked is not waited for: it is listed in `missing`. Everything here raises Refused;
+operations on one fragment also raise Unavailable, and every command may be repeated after that.
 """
 
 from __future__ import annotations
@@ -47,16 +48,16 @@ from shardbus.core.message import Entry
 
 T = TypeVar("T")
 
-# What is read at once of a claim, unless a single message is larger.
+# How much of a claim is read at once, unless a single message is larger.
 PIECE_BYTES_MAX: Final = 1024 * 1024
 CLAIM_BYTES_MAX: Final = 1 << 40
-# Claims of one fragment that are completed by one commit, unless a new one is made by the same.
+# Claims of one fragment that one commit completes, unless the same commit makes a new one.
 COMPLETED_TOGETHER_MAX: Final = 4
 
 
 @final
 class FragmentAnswers(Generic[T]):
-    """What the fragments of an entity answered, and why others did not, both by their numbers."""
+    """The answers of an entity's fragments, and why others did not answer, both by number."""
 
     def __init__(self, found: dict[int, T], missing: dict[int, Unavailable]) -> None:
         self.found = found
@@ -65,7 +66,7 @@ class FragmentAnswers(Generic[T]):
 
 @final
 class Wish:
-    """A claim that is to be made: its ordinal, and how much it may have at most."""
+    """A claim to be made: its ordinal, and its maximum size."""
 
     def __init__(self, ordinal: int, count_max: int, bytes_max: int) -> None:
         self.ordinal = ordinal
@@ -75,7 +76,7 @@ class Wish:
 
 @final
 class Advanced:
-    """The claims of a fragment that were made, in order, and up to where all are completed.
+    """The new claims of a fragment, in order, and the ordinal up to which all are completed.
 
     With a failure there may be more of either.
     """
@@ -90,7 +91,7 @@ class Advanced:
 
 @final
 class Readers:
-    """Reached as `EntityHandle.readers`. Fragments are asked side by side, each at once."""
+    """Available as `EntityHandle.readers`. Fragments are asked in parallel."""
 
     def __init__(self, ports: Sequence[FragmentPort], numbers: Sequence[int]) -> None:
         """`numbers[i]` is the fragment that `ports[i]` serves."""
@@ -111,9 +112,9 @@ class Readers:
         *,
         lease_ms: int = LEASE_MS_DEFAULT,
     ) -> FragmentAnswers[ReaderOpened]:
-        """Begin, or go on, to read under a name; whoever was missing can be opened later.
+        """Start or continue to read under a name; fragments in `missing` can be opened later.
 
-        Where the reader is not there yet it is made with `new_id`, which must be a fresh one.
+        Where the reader does not exist yet it is created with `new_id`, which must be a fresh one.
         """
         return await self._all(OpenReader(line, name, owner, lease_ms, new_id), _opened)
 
@@ -122,13 +123,13 @@ class Readers:
         return await self._all(KeepReader(line, name, owner), done)
 
     async def release(self, line: int, name: str, owner: bytes) -> FragmentAnswers[Done]:
-        """Give back everything that a reader has claimed; all of those claims are lost."""
+        """Return everything that a reader has claimed; all of those claims are lost."""
         return await self._all(ReleaseClaims(line, name, owner), done)
 
     async def drop(self, line: int, name: str) -> FragmentAnswers[Done]:
-        """Forget a reader and give back what it has, whoever owns it.
+        """Forget a reader and return what it has claimed, whoever owns it.
 
-        Refused with READER_NOT_FOUND only if no fragment that can be asked has it.
+        Refused with READER_NOT_FOUND only if no reachable fragment has it.
         """
         command = DropReader(line, name)
         answers = await self._ask(command, self._ports)
@@ -143,7 +144,7 @@ class Readers:
         return spread(dropped, done)
 
     async def known(self, line: int = ALL_LINES) -> FragmentAnswers[list[ReaderStatus]]:
-        """Who reads, and how far they are, in each fragment."""
+        """All readers, and how far they are, by fragment."""
         return await self._all(ListReaders(line), _listed)
 
     async def complete(
@@ -151,8 +152,8 @@ class Readers:
     ) -> FragmentAnswers[int]:
         """Remove, in each of these fragments, what was claimed up to an ordinal.
 
-        Answers up to where everything is removed. Refused, with CLAIM_LOST say, when one fragment
-        refuses; the others go on to their ends all the same.
+        Returns the ordinals up to which everything is removed. Refused, for example with
+        CLAIM_LOST, when one fragment refuses; the others still continue to the end.
         """
         self._check(ordinals)
         answers = await asyncio.gather(
@@ -164,7 +165,9 @@ class Readers:
         return spread(dict(zip(ordinals, answers, strict=True)), _completed)
 
     async def _complete(self, number: int, command: CompleteClaim) -> Answer:
-        """One claim for each command, until all are done; some commands have one commit."""
+        """One claim for each command, until all are completed; several commands share one
+        commit.
+        """
         together = 1
         for _ in range(CLAIMS_MAX):
             answers = await ask_all([to_port(self._ports[number], command)] * together)
@@ -175,7 +178,9 @@ class Readers:
             if completed >= command.ordinal:
                 return answers[-1]
             together = min(command.ordinal - completed, COMPLETED_TOGETHER_MAX)
-        return Unavailable("More claims are completed than a reader can have.", is_unknown=True)
+        return Unavailable(
+            "More claims were to be completed than a reader can have.", is_unknown=True
+        )
 
     # In one fragment.
 
@@ -191,9 +196,10 @@ class Readers:
         bytes_max: int = CLAIM_BYTES_MAX,
         done: int = 0,
     ) -> Claimed:
-        """Set the next messages of a fragment aside under an ordinal; repeat it to be told again.
+        """Claim the next messages of a fragment under an ordinal; repeating it gives the same
+        answer.
 
-        The oldest claim is completed by the same commit if it is not above `done`. After an
+        The same commit completes the oldest claim if its ordinal is at most `done`. After an
         Unavailable both may have happened: the same ordinal tells what the claim has.
         """
         self._check([number])
@@ -213,7 +219,7 @@ class Readers:
     ) -> Advanced:
         """Make the next claims of a fragment, until nothing waits, and complete those up to `done`.
 
-        Each claim that is made completes one, so that both take one commit.
+        Each new claim completes one, so that both take one commit.
         """
         claims: list[Claimed] = []
         completed = 0
@@ -232,7 +238,7 @@ class Readers:
         return Advanced(claims, completed)
 
     async def _advance(self, number: int, done: CompleteClaim, wish: Wish) -> Claimed:
-        """One claim; when there is no room for it, all that is done goes first."""
+        """Make one claim; when there is no room for it, first complete everything up to `done`."""
         for ordinal in (done.ordinal, 0):
             try:
                 return await self.claim(
@@ -261,16 +267,16 @@ class Readers:
     async def describe(
         self, number: int, line: int, name: str, ordinal: int, reader_id: bytes = b""
     ) -> ClaimRuns:
-        """Exactly which messages a claim has; of the reader with this id, if one is named."""
+        """Exactly which messages a claim has; of the reader with this id, if one is given."""
         self._check([number])
         answer = await ask(self._ports[number], DescribeClaim(line, name, ordinal, reader_id))
         assert isinstance(answer, ClaimRuns)
         return answer
 
     async def read(self, number: int, line: int, name: str, ordinal: int) -> list[Entry]:
-        """The messages of a claim, with their payloads, in order; the same ones every time.
+        """The messages of a claim, with their payloads, in order; always the same.
 
-        One that is found damaged is set aside and left out.
+        A message that is found damaged is set aside and left out.
         """
         entries: list[Entry] = []
         async for piece in self.pieces(number, line, name, ordinal):
@@ -280,7 +286,7 @@ class Readers:
     async def pieces(
         self, number: int, line: int, name: str, ordinal: int, reader_id: bytes = b""
     ) -> AsyncIterator[list[Entry]]:
-        """What `read` gives, in pieces of about PIECE_BYTES_MAX."""
+        """The result of `read`, in pieces of about PIECE_BYTES_MAX."""
         self._check([number])
         port = self._ports[number]
         after = 0
@@ -307,7 +313,7 @@ class Readers:
 
 
 def spread(answers: Mapping[int, Answer], read: Callable[[Answer], T]) -> FragmentAnswers[T]:
-    """The answers by what they are; the first refusal is raised."""
+    """The answers by kind; the first refusal is raised."""
     found: dict[int, T] = {}
     missing: dict[int, Unavailable] = {}
     for number, answer in answers.items():

@@ -1,6 +1,6 @@
-"""Ends the transactions that somebody began to commit and did not finish (R22).
+"""Finishes transactions whose commit was begun and not finished (R22).
 
-Any gateway may do it, several at once: whatever is asked here changes nothing the second time.
+Any gateway may do it, several at once: repeating a command here changes nothing.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ log = logging.getLogger(__name__)
 
 RECOVER_MS: Final = 2_000
 ANSWER_MS: Final = 15_000
-# An entity that cannot be found so long after a transaction began is not merely too new for the
-# catalogue as this gateway knows it: it is gone, if no broker holds anything of it either.
+# An entity that cannot be found this long after a transaction began is not just too new for this
+# gateway's catalogue: it is gone, if no broker holds anything of it either.
 GONE_MS: Final = 60_000
-# Entities that are missed at once; the watch over more begins when some of these are settled.
+# Entities that are watched as missing at once; further ones are watched when some are settled.
 MISSED_MAX: Final = 10_000
 
 
 class RecoverableFragments(Protocol):
-    """Where the fragments of all entities are found: `bus.Bus`."""
+    """Finds the fragments of all entities: `bus.Bus`."""
 
     def fragment(self, entity_id: int, number: int) -> FragmentPort | None: ...
 
@@ -52,22 +52,23 @@ class RecoverableFragments(Protocol):
 
 @final
 class TransactionRecovery:
-    """Looks after the transactions of all fragments."""
+    """Recovers the transactions of all fragments."""
 
     def __init__(self, fragments: RecoverableFragments, clock: Clock) -> None:
         self._fragments = fragments
         self._clock = clock
-        # By the steady clock: since when an entity cannot be found that a transaction names.
+        # By entity: since when it cannot be found although a transaction names it, by the steady
+        # clock.
         self._missed_since_ms: dict[int, int] = {}
 
     async def run(self) -> None:
-        """For ever."""
+        """Runs for ever."""
         while True:
             await self.recover()
             await asyncio.sleep(RECOVER_MS / 1000)
 
     async def recover(self) -> None:
-        """End what can be ended now; what cannot is left for the next time."""
+        """Finish what can be finished now; the rest is left for the next time."""
         for fragment in await self._fragments.in_doubt():
             home = (fragment.entity_id, fragment.number)
             try:
@@ -88,7 +89,7 @@ class TransactionRecovery:
             await self._resolve(port, promised)
 
     async def _settle(self, decider: FragmentPort, owed: Owed) -> None:
-        """A decision to commit is kept until everybody has acted on it."""
+        """A decision to commit is kept until all participants have finished."""
         for home in owed.others:
             port = self._find(home)
             if port is not None:
@@ -101,7 +102,7 @@ class TransactionRecovery:
         how = await self._decision(promised)
         if how != UNDECIDED:
             how_said = "committed" if how == COMMITTED else "rolled back"
-            log.info("a transaction was left unfinished: it is %s now", how_said)
+            log.info("an unfinished transaction was recovered: it is now %s", how_said)
             await ask(port, Finish(promised.transaction_id, is_commit=how == COMMITTED))
 
     def _find(self, home: Home) -> FragmentPort | None:
@@ -111,9 +112,10 @@ class TransactionRecovery:
         return port
 
     async def _is_gone(self, home: Home) -> bool:
-        """Whether an entity was deleted: not found for a while, and nothing left of it.
+        """Whether an entity was deleted: not found for a while, and no broker has anything of it.
 
-        The catalogue may be an old copy: what it does not know may have decided, or promised.
+        The catalogue may be an old copy: an entity that it does not know may have decided, or
+        promised.
         """
         missed = self._missed_since_ms
         if home[0] not in missed:
@@ -127,8 +129,8 @@ class TransactionRecovery:
     async def _decision(self, promised: Promised) -> int:
         decider = self._find(promised.decider)
         if decider is None:
-            # Deleted with its entity, and a decision to commit, if there was one, with it: those
-            # who had not heard of it cannot any more.
+            # Deleted with its entity, together with a decision to commit, if there was one:
+            # participants that had not heard of it cannot any more.
             return ROLLED_BACK if await self._is_gone(promised.decider) else UNDECIDED
         question = AskDecision(promised.transaction_id, is_over=promised.is_over)
         answer = await ask(decider, question)

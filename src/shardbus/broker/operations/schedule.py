@@ -1,4 +1,4 @@
-"""Scheduling messages: all of them or none, wherever their keys place them."""
+"""Schedules messages: all of them or none, wherever their keys place them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from shardbus.core.message import Message
 
 @final
 class EntityScheduling:
-    """One request to schedule messages; `now_ms` tells which of them wait and can be cancelled."""
+    """One request to schedule messages; `now_ms` decides which of them wait and can be
+    cancelled.
+    """
 
     def __init__(self, router: EntityRouter, messages: list[Message], now_ms: int) -> None:
         self._router = router
@@ -35,7 +37,9 @@ class EntityScheduling:
         return answer.numbers()
 
     def _undo_soon(self, position: int, answer: Answer) -> None:
-        """Nobody waits for the numbers any more: cancel what still waits, as far as that goes."""
+        """Nobody waits for the numbers any more: cancel the messages that still wait, if
+        possible.
+        """
         if not isinstance(answer, Sent):
             return
         shares: dict[int, list[int]] = {}

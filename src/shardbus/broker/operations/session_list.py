@@ -10,17 +10,17 @@ from shardbus.broker.operations.browse import Browsable
 from shardbus.core.errors import Unavailable
 
 PAGE_COUNT_MAX: Final = 1_000
-# Where pages ended that somebody may continue; the oldest is forgotten first.
+# Ends of pages that a client may continue; the oldest is forgotten first.
 PLACES_MAX: Final = 64
 
 
 @final
 class SessionList:
-    """Fragments one after the other, each in the order of its store.
+    """Lists fragments one after the other, each in the order of its store.
 
-    Clients only say how many they have seen, and a fragment cannot tell how many it has without
-    counting. So the list remembers where its pages ended; only a client that continues somebody
-    else's forgotten page makes it count.
+    Clients only say how many ids they have seen, and a fragment cannot tell how many it has without
+    counting. So the list remembers where its pages ended; it counts only for a client that
+    continues a forgotten page.
     """
 
     def __init__(self, fragments: Sequence[Browsable]) -> None:
@@ -31,7 +31,7 @@ class SessionList:
     async def page(self, *, updated_after_ms: int, skip: int, count_max: int) -> list[str]:
         """Ids after the first `skip`; an empty page means that there are no more.
 
-        Unavailable when a fragment cannot be read: a list with holes would look whole.
+        Unavailable when a fragment cannot be read, because an incomplete list would look complete.
         """
         count = min(count_max, PAGE_COUNT_MAX)
         place = self._places.get((updated_after_ms, skip)) if skip else (0, 0)
@@ -43,12 +43,12 @@ class SessionList:
             found += ids
             index, seen = (index, seen + wanted) if len(ids) == wanted else (index + 1, 0)
         if len(found) == count:
-            # A shorter page is the last one: nobody continues it, and more may come after it.
+            # A shorter page is the last one: nobody continues it, and more ids may come after it.
             self._remember((updated_after_ms, skip + len(found)), (index, seen))
         return found
 
     async def _place(self, updated_after_ms: int, skip: int) -> tuple[int, int]:
-        """Where the id after the first `skip` is, found by counting."""
+        """Find the place of the id after the first `skip` by counting."""
         left = skip
         for index in range(len(self._fragments)):
             if left == 0 or await self._read(index, updated_after_ms, left, 1):
@@ -63,7 +63,7 @@ class SessionList:
             del self._places[next(iter(self._places))]
 
     async def _size(self, index: int, updated_after_ms: int, at_most: int) -> int:
-        """How many ids a fragment has, found by halving; more than `at_most` it has not."""
+        """How many ids a fragment has, at most `at_most`, found by bisection."""
         low, high = 0, at_most
         while low < high:
             middle = (low + high) // 2

@@ -1,9 +1,9 @@
-"""Stages of an entity over all of its fragments: what is put there, published and discarded.
+"""Stages of an entity over all of its fragments: staging, publishing and discarding.
 
-A stage is messages that nobody sees until they are published; who stages gives it a name, for one
-attempt of one task, and puts messages into it in numbered pieces. What is published makes all
-stages of a batch visible together, and each batch of a producer is published once, whoever tries,
-and however often. What is large appears in bites (docs/adr/0057-bites.md). Everything here raises
+A stage is messages that nobody sees until they are published. The client names it, for one attempt
+of one task, and puts messages into it in numbered pieces. Publishing makes all stages of a batch
+visible together, and each batch of a producer is published once, however often and by whomever it
+is tried. Large publications appear in bites (docs/adr/0057-bites.md). Everything here raises
 Refused and Unavailable, and may be repeated after that.
 """
 
@@ -61,20 +61,20 @@ from shardbus.core.namespace.placement import hash_point
 from shardbus.core.stages.command import CheckStages, StagesChecked
 from shardbus.core.stages.producers import refusal_of_repeat
 
-# Everything that is published is read before it is decided, which may be much.
+# Everything in a publication is read before it is decided, which may take long.
 DECIDE_MS: Final = 60_000
-# A publication is waited for so long; then whoever asked is told how much is left.
+# How long a request waits for a publication; then the client is told how much is left.
 WAIT_MS: Final = 20_000
 PAUSE_MS_MIN: Final = 20
 PAUSE_MS_MAX: Final = 1_000
 BATCH_KEY_BYTES: Final = 16
-# Two numbers of each fragment are made of one: of what has no key, and of what has one.
+# Each piece number makes two numbers in a fragment: for messages without a key, and with one.
 PIECE_MAX: Final = BATCH_MAX // 2 - 1
 
 
 @final
 class EntityStages:
-    """Reached as `EntityHandle.staging`. Fragments are asked side by side, each at once."""
+    """Available as `EntityHandle.staging`. Fragments are asked in parallel."""
 
     def __init__(
         self, entity_id: int, router: EntityRouter, *, clock: Clock, new_seed: Callable[[], bytes]
@@ -93,15 +93,16 @@ class EntityStages:
         *,
         lifetime_ms: int = STAGE_MS_DEFAULT,
     ) -> None:
-        """Keep messages as a piece of a stage; the same piece again changes nothing.
+        """Store messages as a piece of a stage; the same piece again changes nothing.
 
-        Those with keys go to their fragments; those without go together to one that can take them,
-        the same one whenever that is asked. What is staged elsewhere the second time, because that
-        one is away, cannot be published: `publish` refuses what is there twice.
+        Messages with keys go to their fragments; those without go together to one fragment that can
+        take them, normally the same one for a repetition. If that fragment is away and the
+        repetition goes elsewhere, the stage cannot be published: `publish` refuses a piece that
+        exists twice.
         """
         name = _encoded(stage, "The name of a stage", STAGE_NAME_CHARACTERS_MAX)
         if not 0 <= piece <= PIECE_MAX:
-            raise Refused(INVALID_ARGUMENT, f"Pieces are numbered from 0 to {PIECE_MAX}.")
+            raise Refused(INVALID_ARGUMENT, f"The number of a piece must be from 0 to {PIECE_MAX}.")
         questions = []
         unkeyed: list[Message] = []
         for placed in self._router.place(messages):
@@ -147,19 +148,20 @@ class EntityStages:
     ) -> bool:
         """Make all messages of these stages visible, all of them or none.
 
-        Each fragment shows its part at once if that is small. What is large is decided as a whole,
-        too, and stored in bites: True when the last of them is. Refused with BEING_PUBLISHED when
-        that takes long: it is to be asked for again, and goes on meanwhile.
+        Each fragment shows its part at once if that is small. A large part is decided as a whole,
+        too, and stored in bites; returns True when the last of them is stored. Refused with
+        BEING_PUBLISHED when that takes long: the publication continues, and the client asks again.
 
-        `stages` tells how many messages each must have: refused with STAGE_LOST when the fragments
-        together do not have exactly those. False when the producer has published this batch, or a
-        later one, before: then the stages are discarded. With a fingerprint, by which the rows are
-        known again, other rows than were published under this number are refused (BATCH_DIFFERS),
-        and the stages are kept. A producer that publishes `is_once` is to `forget` itself then.
+        `stages` gives the number of messages of each stage: refused with STAGE_LOST when the
+        fragments together do not have exactly those. Returns False when the producer has published
+        this batch, or a later one, before: then the stages are discarded. With a fingerprint, which
+        identifies the rows, other rows than were published under this number are refused
+        (BATCH_DIFFERS), and the stages are kept. A producer that publishes `is_once` must `forget`
+        itself afterwards.
         """
         name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
         if not 0 <= batch <= BATCH_MAX:
-            raise Refused(INVALID_ARGUMENT, f"Batches are numbered from 0 to {BATCH_MAX}.")
+            raise Refused(INVALID_ARGUMENT, f"The number of a batch must be from 0 to {BATCH_MAX}.")
         told = b""
         if fingerprint:
             told = _encoded(fingerprint, "A fingerprint", FINGERPRINT_CHARACTERS_MAX)
@@ -172,39 +174,39 @@ class EntityStages:
             except Refused as refusal:
                 if refusal.kind not in (ALREADY_PUBLISHED, STAGE_LOST, SERVER_BUSY):
                     raise
-                # Somebody else may have published them a moment ago.
+                # Another client may have published them a moment ago.
                 if not await self._is_published(producer, publication):
                     raise
             else:
                 return True
-        # Those that are away cannot tell how much is left; they go on when they are back.
+        # Fragments that are away cannot tell how much is left; they continue when they are back.
         await self._wait(publication, self._router.ports, until_ms, waits_for_away=False)
         await self._all(DropStages(list(counts)))
         return False
 
     async def discard(self, stages: Sequence[str]) -> FragmentAnswers[Done]:
-        """Forget stages; where that cannot be done now, they end when their time is over.
+        """Drop stages; where that is impossible now, they end when their lifetime is over.
 
-        A name that ends in a slash is all stages whose names begin so.
+        A name that ends in a slash means all stages whose names begin with it.
         """
         return spread(await self._all(DropStages(list(_names(stages).values()))), done)
 
     async def prolong(self, stages: Sequence[str]) -> FragmentAnswers[Done]:
-        """Keep stages, named as for `discard`, for their whole time from now on."""
+        """Keep stages, named as for `discard`, for their whole lifetime from now on."""
         return spread(await self._all(ProlongStages(list(_names(stages).values()))), done)
 
     async def forget(self, producer: str) -> None:
-        """Whoever published once knows that, and will not ask again."""
+        """A producer that published once knows that, and will not ask again."""
         name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
         port = self._router.ports[self._router.index_of_key(producer)]
         await ask(port, ForgetProducer(name))
 
     async def producers(self) -> FragmentAnswers[list[Producer]]:
-        """Who has published what last, by the fragments that remember it."""
+        """The last batch of each producer, from the fragments that remember it."""
         return spread(await self._all(AskProducers()), _producers)
 
     async def _is_published(self, producer: str, publication: Publication) -> bool:
-        """Refused when other rows were."""
+        """Whether the batch is published; Refused when other rows were."""
         port = self._router.ports[self._router.index_of_key(producer)]
         answer = await ask(port, AskProducers(publication.producer))
         for known in _producers(answer):
@@ -233,7 +235,7 @@ class EntityStages:
             await self._wait(publication, bitten, until_ms, waits_for_away=True)
 
     async def _found(self, counts: dict[bytes, int]) -> dict[int, StagesHeld]:
-        """What each fragment is to publish; Refused when something is missing or there twice.
+        """What each fragment is to publish; Refused when something is missing or exists twice.
 
         A fragment that cannot be asked does not matter if the others have everything.
         """
@@ -253,14 +255,14 @@ class EntityStages:
     async def _check(
         self, publication: Publication, found: dict[int, StagesHeld], until_ms: int
     ) -> None:
-        """Let fragments look whether their pieces are whole where that is much, a part at a time.
+        """Let fragments check their pieces where these are large, a part at a time.
 
-        They remember it: whoever asks again goes on where this ends.
+        They remember the result: a repeated request continues where this one ends.
         """
         left = {index: held.unchecked_bytes for index, held in found.items()}
         while any(left.values()):
             if self._clock.steady_ms() >= until_ms:
-                raise _under_way(publication, sum(left.values()), "have to be checked")
+                raise _under_way(publication, sum(left.values()), "must be checked")
             asked = [index for index in left if left[index]]
             questions = [
                 to_port(
@@ -284,7 +286,7 @@ class EntityStages:
         *,
         waits_for_away: bool,
     ) -> None:
-        """Return when fragments have stored all of a batch that is decided."""
+        """Return when the fragments have stored all of a decided batch."""
         question = AskStages([], _batch_key(publication))
         pause_ms = PAUSE_MS_MIN
         while True:
@@ -298,7 +300,7 @@ class EntityStages:
             if left_bytes == 0 and (is_known or not waits_for_away):
                 return
             if self._clock.steady_ms() >= until_ms:
-                raise _under_way(publication, left_bytes, "have to be stored")
+                raise _under_way(publication, left_bytes, "must be stored")
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
 
@@ -327,12 +329,13 @@ class _Found:
                     self._add_unkeyed(held.stage, piece)
 
     def _add_unkeyed(self, stage: bytes, piece: int) -> None:
-        """One fragment has those of a piece that have no key, or they are there twice."""
+        """The messages without a key of a piece must be in one fragment only."""
         if (stage, piece) in self._unkeyed:
             raise Refused(
                 STAGE_LOST,
-                f"Piece {piece // 2} of stage '{stage.decode()}' is in two fragments, because one "
-                "was away when it was repeated: discard the stage, and stage it again.",
+                f"Piece {piece // 2} of stage '{stage.decode()}' is in two fragments, because "
+                "one was away when the piece was repeated: discard the stage, and stage it "
+                "again.",
             )
         self._unkeyed.add((stage, piece))
 
@@ -344,8 +347,9 @@ class _Found:
             if count != expected:
                 raise Refused(
                     STAGE_LOST,
-                    f"Stage '{stage.decode()}' has {count} messages, not {expected}: its time was "
-                    "over, or it was published or discarded. Stage it again.",
+                    f"Stage '{stage.decode()}' has {count} messages, not {expected}: its "
+                    "lifetime ended, or it was published or discarded. Stage the messages "
+                    "again.",
                 )
 
 
@@ -354,7 +358,7 @@ def _shares(held: StagesHeld) -> list[StageShare]:
 
 
 def _batch_key(publication: Publication) -> bytes:
-    """What all fragments know a batch by."""
+    """The key by which all fragments know a batch."""
     named = publication.batch.to_bytes(8, "big") + publication.producer
     return blake2b(named, digest_size=BATCH_KEY_BYTES).digest()
 
@@ -371,7 +375,7 @@ def _names(stages: Mapping[str, int] | Sequence[str]) -> dict[str, bytes]:
     if len(stages) > STAGES_MAX:
         raise Refused(
             INVALID_ARGUMENT,
-            f"{len(stages)} stages are too many at once: {STAGES_MAX} are the most.",
+            f"The request names {len(stages)} stages; at most {STAGES_MAX} are allowed.",
         )
     what = "The name of a stage"
     return {stage: _encoded(stage, what, STAGE_NAME_CHARACTERS_MAX) for stage in stages}
@@ -380,12 +384,12 @@ def _names(stages: Mapping[str, int] | Sequence[str]) -> dict[str, bytes]:
 def _encoded(name: str, what: str, characters_max: int) -> bytes:
     if not 1 <= len(name) <= characters_max:
         raise Refused(
-            INVALID_ARGUMENT, f"{what} has 1 to {characters_max} characters, not {len(name)}."
+            INVALID_ARGUMENT, f"{what} must have 1 to {characters_max} characters, not {len(name)}."
         )
     try:
         return name.encode()
     except UnicodeEncodeError as error:
-        raise Refused(INVALID_ARGUMENT, f"{what} is no valid text: {error.reason}.") from error
+        raise Refused(INVALID_ARGUMENT, f"{what} is not valid text: {error.reason}.") from error
 
 
 def _failure(answer: Answer) -> Refused | Unavailable:

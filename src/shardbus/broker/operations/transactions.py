@@ -1,8 +1,8 @@
 """Commits the work of a transaction in all of its fragments, or in none (R22).
 
-In one fragment it is one command and one store commit. In several, all but one promise; that one
-decides, in the same commit that holds its own part; then the others finish. Until it has decided
-nothing has happened, and afterwards everything will: `recovering_transactions` sees to that.
+In one fragment it is one command and one store commit. In several fragments, all but one promise;
+that one decides, in the same commit that has its own part; then the others finish. Before the
+decision nothing has happened, and afterwards everything will: `recovering` makes sure of that.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from shardbus.core.fragment.command import (
     Work,
 )
 
-# Between the first promise and the decision; whoever has promised and not heard waits so long.
+# Between the first promise and the decision: a fragment with a promise waits this long.
 DECIDE_MS: Final = 10_000
 # Decisions that are being made at once, over all connections of a gateway.
 COMMITS_MAX: Final = 10_000
-# How often, and for how long, those are told how it ended who are away; then recovery does it.
+# How often, and for how long, fragments that are away are told the decision; then recovery does it.
 TELL_AGAIN_MS: Final = 100
 TELL_MS_MAX: Final = 30_000
 LATE_TEXT: Final = "The transaction took too long to commit and was rolled back."
@@ -47,8 +47,8 @@ class TransactionPart:
     def __init__(
         self, port: FragmentPort, home: Home, work: Work, outbox: Outbox | None = None
     ) -> None:
-        """With the `outbox` of the fragment, whether it was done is asked for when an answer is
-        lost; what has an identity of its own, as publications have, needs none.
+        """With the `outbox` of the fragment, a lost answer leads to a question whether the part was
+        done; parts with an identity of their own, such as publications, need no outbox.
         """
         self.port = port
         self.home = home
@@ -76,7 +76,7 @@ class TransactionPart:
 
 @final
 class Transactor:
-    """Commits transactions, whatever becomes of those who asked for it."""
+    """Commits transactions, even if the client that asked for it is gone."""
 
     def __init__(
         self,
@@ -87,9 +87,9 @@ class Transactor:
         late_text: str = LATE_TEXT,
         keeps_replies: bool = False,
     ) -> None:
-        """Who cannot finish at once is waited for, for `finish_ms`.
+        """A fragment that cannot finish at once is waited for, for `finish_ms`.
 
-        With `keeps_replies` the numbers of what is sent in several fragments are learned.
+        With `keeps_replies` the numbers of messages sent in several fragments are returned.
         """
         self._clock = clock
         self._decide_ms = decide_ms
@@ -97,11 +97,11 @@ class Transactor:
         self._late_text = late_text
         self._keeps_replies = keeps_replies
         self._commits: set[asyncio.Task[dict[Home, Sent]]] = set()
-        # Those who tell how it ended to whoever could not be told at once.
+        # Tasks that tell fragments the decision that could not be told at once.
         self._tellers: set[asyncio.Task[object]] = set()
 
     def tasks(self) -> list[asyncio.Task[dict[Home, Sent]] | asyncio.Task[object]]:
-        """What is under way, for whoever ends it with the process."""
+        """The tasks under way, to be ended with the process."""
         return [*self._commits, *self._tellers]
 
     async def commit(
@@ -112,13 +112,13 @@ class Transactor:
     ) -> dict[Home, Sent]:
         """Return when all of it is done. Without a `decider`, any of the parts may decide.
 
-        What is returned are the replies that were kept, of those who have finished.
-        Refused, or Unavailable that is not unknown: nothing of it is done and nothing will be. An
-        Unavailable that is unknown: it will be all or nothing.
+        Returns the kept replies of the fragments that have finished. After Refused, or an
+        Unavailable that is not unknown, nothing of it is done and nothing will be. After an
+        Unavailable that is unknown it will be all or nothing.
         """
         if len(self._commits) >= COMMITS_MAX:
-            raise Unavailable("Too many transactions are being committed.")
-        # A commit that is given up half-way would keep messages from receivers for a while.
+            raise Unavailable("Too many transactions are being committed: try again later.")
+        # A commit that is abandoned half-way would keep messages from receivers for a while.
         task = asyncio.ensure_future(self._commit(transaction_id, parts, decider))
         self._commits.add(task)
         task.add_done_callback(self._ended)
@@ -127,7 +127,7 @@ class Transactor:
     def _ended(self, task: asyncio.Task[dict[Home, Sent]]) -> None:
         self._commits.discard(task)
         if not task.cancelled():
-            # Whoever asked has it, unless they are gone.
+            # The caller has the exception, unless it is gone.
             task.exception()
 
     async def _commit(
@@ -142,7 +142,7 @@ class Transactor:
             others = [part for part in parts if part is not decider]
             return await self._commit_in_phases(transaction_id, decider, others)
         elif parts:
-            # Whoever decides writes its messages once, the others twice.
+            # The decider writes its messages once, the others twice.
             ordered = sorted(parts, key=TransactionPart.payload_bytes, reverse=True)
             return await self._commit_in_phases(transaction_id, ordered[0], ordered[1:])
         return {}
@@ -166,7 +166,7 @@ class Transactor:
         )
         failure = failure_of(promises)
         if failure is not None:
-            # Even one whose promise is unknown does nothing without a decision.
+            # A fragment whose promise is unknown does nothing without a decision either.
             await self._roll_back(transaction_id, others)
             raise failure if isinstance(failure, Refused) else Unavailable(failure.message)
         if self._clock.steady_ms() >= deadline_ms:
@@ -184,7 +184,7 @@ class Transactor:
         others: list[TransactionPart],
         replies: dict[Home, Sent],
     ) -> None:
-        """Tell everybody that it is committed, and add what they reply."""
+        """Tell all fragments that the transaction is committed, and collect their replies."""
         finish = Finish(transaction_id, is_commit=True)
         rest = await self._tell(finish, others, self._finish_ms, replies)
         if rest:
@@ -220,9 +220,10 @@ class Transactor:
     async def _tell(
         self, finish: Finish, parts: list[TransactionPart], tell_ms: int, replies: dict[Home, Sent]
     ) -> list[TransactionPart]:
-        """Tell these how it ended, for so long; those who have not heard it then.
+        """Tell these fragments the decision, for up to `tell_ms`; returns those that have not heard
+        it.
 
-        The sooner they hear it, the sooner others may send with the keys of what was promised.
+        The sooner they hear it, the sooner others may send with the keys of promised messages.
         """
         until_ms = self._clock.steady_ms() + tell_ms
         while True:
@@ -235,7 +236,7 @@ class Transactor:
             await asyncio.sleep(TELL_AGAIN_MS / 1000)
 
     def _later(self, work: Coroutine[object, object, object]) -> None:
-        """Go on with something when whoever asked has their answer; recovery would do it too."""
+        """Continue after the caller has its answer; recovery would do it too."""
         if len(self._tellers) >= COMMITS_MAX:
             work.close()
             return

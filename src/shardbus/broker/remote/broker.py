@@ -1,4 +1,4 @@
-"""A broker in another process, to gateways the same as one in their own (D7)."""
+"""A broker in another process, with the same interface as one in this process."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 TICK_MS: Final = 250
-# A broker beats once in a tick, so three silent ones mean that it is known to be out in a second.
+# A broker beats once per tick, so after three silent ticks it is known to be out within a second.
 SILENT_TICKS_MAX: Final = 3
-# Its connection is kept much longer: a paused broker goes on where it stood.
+# Its connection is kept much longer: a paused broker continues where it stood.
 CUT_TICKS_MAX: Final = 120
 GREETING_TICKS_MAX: Final = 20
 ANSWER_TICKS_MAX: Final = 120
@@ -81,15 +81,15 @@ SOON_MAX: Final = 1_000
 QUEUED_BYTES_MAX: Final = 128 * 1024 * 1024
 
 Dial = Callable[[Callable[[], asyncio.Protocol]], Awaitable[object]]
-"""Connects a protocol to the broker; OSError when nobody answers."""
+"""Connects a protocol to the broker; OSError when it cannot be reached."""
 
 
 @final
 class RemoteBroker:
-    """One broker over one connection that is made again whenever it breaks.
+    """One broker over one connection, which is made again whenever it breaks.
 
-    Implements `host.FragmentHost`. `run` keeps the connection. A request that was written when the
-    broker fell silent or the connection broke ends as unknown, one that was not as unavailable.
+    Implements `host.FragmentHost`. `run` keeps the connection. When the broker falls silent or the
+    connection breaks, a request that was written ends as unknown, one that was not as unavailable.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class RemoteBroker:
         # Takes that may still be answered, although nobody waits for them any more.
         self._given_up: dict[int, RemoteWait] = {}
         self._given_up_through = 0
-        # Questions for whose answers nobody waits, for when the broker is back.
+        # Questions whose answers nobody waits for, kept until the broker is back.
         self._soon: list[str] = []
         self._last_id = 0
         self._ticks = 0
@@ -168,12 +168,12 @@ class RemoteBroker:
         return fragment
 
     def describe(self, entity: Entity) -> None:
-        """An entity has another description: its fragments are opened with that one."""
+        """An entity has a new description: its fragments are opened with it from now on."""
         if entity.entity_id in self._entities:
             self._entities[entity.entity_id] = entity
 
     def forget(self, entity_id: int) -> None:
-        """An entity is gone: open its fragments no more."""
+        """An entity is gone: its fragments are no longer opened."""
         self._entities.pop(entity_id, None)
         self.topics.forget(entity_id)
         for fragment_id in [one for one in self._fragments if one.entity_id == entity_id]:
@@ -182,14 +182,14 @@ class RemoteBroker:
     # host.FragmentHost.
 
     async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
-        # From now on a broker of another namespace is not even greeted.
+        # From now on a broker of another namespace is refused at the greeting.
         self._identity.namespace_id = namespace_id
         link = self._link
         if self.is_up and link is not None and link.namespace_id not in ("", namespace_id):
             link.abort(f"its store belongs to another namespace, {link.namespace_id}")
             raise Unavailable(
-                f"Broker {self.name}: its store belongs to the namespace {link.namespace_id}, and "
-                f"not to {namespace_id}, which the catalogue is of."
+                f"Broker {self.name}: its store belongs to the namespace {link.namespace_id}, "
+                f"but the catalogue to {namespace_id}."
             )
         question = join_question(namespace_id, is_empty_expected=is_empty_expected)
         return self._read(read_joined, await self.ask(question))[0]
@@ -228,7 +228,7 @@ class RemoteBroker:
     async def ask(self, document: str, late: Callable[[str], None] | None = None) -> str:
         """The answer to a question; raises Unavailable, or Refused when the broker refuses.
 
-        `late` hears an answer that comes when this has ended otherwise.
+        `late` is called with an answer that comes after this has failed.
         """
         answer: asyncio.Future[str | Refused | Unavailable] = self.loop.create_future()
         waiting = RemoteWait(None, answer=answer)
@@ -240,9 +240,10 @@ class RemoteBroker:
         raise result
 
     def ask_soon(self, document: str) -> None:
-        """Ask, and leave it at that: whatever the answer is, nobody waits for it.
+        """Ask without waiting for the answer.
 
-        While the broker is out it is kept, and asked when it is back; so it may be asked twice.
+        While the broker is out the question is kept, and asked when it is back; so it may be asked
+        twice.
         """
 
         def keep() -> None:
@@ -253,11 +254,11 @@ class RemoteBroker:
         waiting.failed = keep
         self.start(lambda number: Ask(number, document), waiting)
 
-    # What fragments say.
+    # Requests of fragments.
 
     def submit(self, fragment: RemoteFragment, command: Command, reply_to: ReplyTo) -> None:
         if isinstance(command, SetAside | Configure | Tick | PublishOn):
-            raise TypeError(f"{type(command).__name__} is not for gateways to say")
+            raise TypeError(f"gateways cannot send {type(command).__name__}")
         fragment_id = fragment.fragment_id
         waiting = RemoteWait(fragment, reply_to=reply_to)
         if isinstance(command, Receive | ReceiveDeferred | AcceptSession):
@@ -269,18 +270,20 @@ class RemoteBroker:
         question: Callable[[int], Request | Browse | ListSessions | Ask],
         waiting: RemoteWait,
     ) -> None:
-        """Ask what `question` makes of a request's number, for somebody who waits."""
+        """Send the request that `question` makes for a request number, on behalf of `waiting`."""
         link = self._link
         if not self.is_up or link is None:
             waiting.answered(self.out_of_reach())
             return
         if len(self._waiting) >= WAITING_MAX or link.queued_bytes >= QUEUED_BYTES_MAX:
-            waiting.answered(Unavailable(f"Broker {self.name} has too much to do."))
+            waiting.answered(
+                Unavailable(f"Broker {self.name} has too many requests waiting: try again later.")
+            )
             return
         try:
             data = encode(question(self._last_id + 1))
         except WireError as error:
-            waiting.answered(Refused(TOO_LARGE, f"This cannot be asked at once: {error}."))
+            waiting.answered(Refused(TOO_LARGE, f"The request does not fit in one frame: {error}."))
             return
         self._last_id += 1
         waiting.tick = self._ticks
@@ -288,14 +291,16 @@ class RemoteBroker:
         link.send(data, self._last_id)
 
     def tell(self, frame: Frame) -> None:
-        """Say what needs no answer; lost while the broker is out, and said again afterwards."""
+        """Send a frame that needs no answer; lost while the broker is out, and sent again
+        afterwards.
+        """
         if self.is_up and self._link is not None:
             self._link.send(encode(frame))
 
     def out_of_reach(self) -> Unavailable:
         return Unavailable(f"Broker {self.name} is out: {self.reason}")
 
-    # What the link says.
+    # Events of the link.
 
     def link_up(self) -> None:
         self._rise()
@@ -337,12 +342,12 @@ class RemoteBroker:
             case Fence():
                 self.tell(Fenced(frame.number, self._given_up_through))
             case _:
-                raise WireError(f"a broker does not say {type(frame).__name__}")
+                raise WireError(f"a broker cannot send {type(frame).__name__}")
 
     def _told(self, request_id: int, value: str | Page | list[str]) -> None:
         waiting = self._waiting.pop(request_id, None)
         if waiting is None:
-            # Whoever gave it up wants to hear of it all the same, if it was a turn that came.
+            # A caller that gave up must still return a turn that came.
             waiting = self._given_up.pop(request_id, None)
         if waiting is not None:
             waiting.told(value)
@@ -373,7 +378,7 @@ class RemoteBroker:
         elif isinstance(frame.answer, SessionAccepted):
             given_up.let_go(frame.answer)
 
-    # Connecting, rising and falling.
+    # Connecting, coming up and going out.
 
     async def _stay_connected(self) -> bool:
         link = BrokerLink(self, self._identity, self._new_nonce(), self.loop)
@@ -406,7 +411,7 @@ class RemoteBroker:
         self.on_up()
 
     def _fall(self, reason: str) -> None:
-        """Nothing can be asked: end what waits, and skip this broker until it is back."""
+        """The broker is out: fail what waits, and skip this broker until it is back."""
         if self.is_up:
             log.warning("broker %s is out: %s", self.name, reason)
         self.is_up = False
@@ -427,7 +432,7 @@ class RemoteBroker:
         waiting.answered(Unavailable(text, is_unknown))
 
     def _expect_late(self, number: int, waiting: RemoteWait) -> None:
-        """Nobody waits any more: what came or may still come must not stay locked for nobody."""
+        """Nobody waits any more: what came or may still come must not stay locked."""
         is_wanted = waiting.taking is not None or waiting.late is not None
         if is_wanted and len(self._given_up) < WAITING_MAX:
             self._given_up[number] = waiting
@@ -439,14 +444,14 @@ class RemoteBroker:
         link = self._link
         if link is None or link.ended.is_set():
             return
-        # Counted in ticks and not in time: if it was us who stood still, nobody was silent.
+        # Counted in ticks and not in time: a pause of this process is not silence of the broker.
         self._silent_ticks += 1
         if not link.is_up and self._silent_ticks > GREETING_TICKS_MAX:
-            link.abort("it does not greet")
+            link.abort("it sends no greeting")
         elif self._silent_ticks > CUT_TICKS_MAX:
             link.abort("it has been silent for too long")
         elif self._silent_ticks > SILENT_TICKS_MAX and self.is_up:
-            self._fall(f"nothing was heard of it for {SILENT_TICKS_MAX * TICK_MS} ms")
+            self._fall(f"it was silent for {SILENT_TICKS_MAX * TICK_MS} ms")
         self.tell(Beat(0))
         self._end_overdue()
 
@@ -459,17 +464,15 @@ class RemoteBroker:
             del self._waiting[number]
             self._expect_late(number, waiting)
             seconds = ANSWER_TICKS_MAX * TICK_MS // 1000
-            text = f"Broker {self.name} has not answered in {seconds} s."
+            text = f"Broker {self.name} did not answer within {seconds} s."
             waiting.answered(Unavailable(text, is_unknown=True))
 
     def _read(self, read: Callable[[str], list[T]], answer: str) -> list[T]:
         try:
             return read(answer)
         except ValueError as error:
-            raise Unavailable(
-                f"Broker {self.name} gives an answer that is none: {error}"
-            ) from error
+            raise Unavailable(f"Broker {self.name} gives an invalid answer: {error}") from error
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Ignore the answer."""

@@ -1,4 +1,4 @@
-"""The catalogue that one broker keeps for all gateways, as a gateway sees it."""
+"""A gateway's view of the catalogue that one broker keeps for all gateways."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ ANSWER_S_MAX: Final = 30
 
 @final
 class RemoteCatalogue:
-    """A `namespace_records.Catalogue`. Blocking: for a worker's thread and never in the loop.
+    """A `namespace_records.Catalogue`. Blocking: only for a worker's thread, never in the loop.
 
-    `known_version` is what the gateway has read or written last.
+    `known_version` is the version that the gateway has read or written last.
     """
 
     def __init__(self, remote: RemoteBroker, loop: asyncio.AbstractEventLoop) -> None:
@@ -90,7 +90,9 @@ class RemoteCatalogue:
         self._write(SET_RULES, {"rules": [rule.to_document() for rule in rules]})
 
     def _read(self) -> Fields:
-        """What the catalogue held when `entities` was asked last: one moment for all questions."""
+        """What the catalogue held at the last call of `entities`: the same moment for all
+        methods.
+        """
         if self._snapshot is None:
             self._snapshot = self._ask(READ, {"turn": self.turn})
             self.known_version = self._snapshot.integer("version")
@@ -110,15 +112,17 @@ class RemoteCatalogue:
             asked.cancel()
             raise StoreError("the broker that keeps it does not answer") from error
         except ValueError as error:
-            raise StoreError(f"the broker that keeps it gives no answer: {error}") from error
+            raise StoreError(
+                f"the broker that keeps it gives an invalid answer: {error}"
+            ) from error
 
 
 @final
 class SharedTurns:
     """The turn to manage a namespace that several gateways share. A `turn.TurnTaker`.
 
-    There is one for all keys. Whoever gets it knows what the others did before: `refresh` is
-    called when that is more than the gateway has seen.
+    There is one turn for all keys. `refresh` is called with the turn when other gateways have made
+    changes that this one has not seen.
     """
 
     def __init__(self, remote: RemoteBroker, catalogue: RemoteCatalogue) -> None:
@@ -143,7 +147,7 @@ class SharedTurns:
                 self._end(turn)
 
     def _give_back(self, answer: str) -> None:
-        """The turn came for somebody who had given up waiting for it."""
+        """Return a turn that came after the caller had given up waiting."""
         self._end(Fields(json.loads(answer), "turn").integer("turn"))
 
     def _end(self, turn: int) -> None:
@@ -151,4 +155,4 @@ class SharedTurns:
 
 
 async def _nothing() -> None:
-    """Nobody has to catch up."""
+    """Nothing to refresh."""

@@ -1,9 +1,8 @@
 """The catalogue of a namespace that several gateways share: read by all, changed by one at a time.
 
 One broker keeps it. A gateway takes the turn before it manages anything, and a write is refused
-unless it names the turn that is running, so that a gateway that was paused can change nothing
-after its time. A turn ends with the connection on which it was taken; see
-docs/adr/0037-turns-at-the-catalogue.md.
+unless it names the present turn, so that a gateway that was paused can change nothing afterwards. A
+turn ends with the connection on which it was taken; see docs/adr/0037-turns-at-the-catalogue.md.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ REMOVE: Final = "catalogue-remove"
 FINISH: Final = "catalogue-finish"
 SET_RULES: Final = "catalogue-set-rules"
 
-# How the others are told; a gateway that starts knows by it that it only has to wait.
+# The refusal while another gateway has the turn; a gateway that starts recognises it and waits.
 TURN_TAKEN_TEXT: Final = "Another gateway is changing the namespace: try again."
 
 TURN_MS_MAX: Final = 60_000
@@ -44,7 +43,7 @@ WAITING_MAX: Final = 1_000
 
 
 class Asker(Protocol):
-    """Who asks: a connection, as far as it matters here."""
+    """The connection that asks."""
 
     @property
     def is_open(self) -> bool: ...
@@ -52,7 +51,7 @@ class Asker(Protocol):
 
 @final
 class _Waiting:
-    """Who waits for the turn."""
+    """A gateway that waits for the turn."""
 
     def __init__(self, asker: Asker, turn: asyncio.Future[int]) -> None:
         self.asker = asker
@@ -66,7 +65,7 @@ class _Waiting:
 class CatalogueDoor:
     """Answers questions about the catalogue. An `endpoint.TurnKeeper`.
 
-    `version` is another one after every change and every start; `on_change` hears it.
+    `version` changes with every write and every start; `on_change` is called with it.
     """
 
     def __init__(
@@ -93,7 +92,8 @@ class CatalogueDoor:
     async def answer_to(self, asker: Asker, do: str, fields: Fields) -> str | None:
         if do == READ:
             if fields.integer("turn"):
-                # Who reads in a turn acts on it: after that turn others have changed what it says.
+                # A read within a turn must see the present state: after that turn others may have
+                # changed it.
                 self._check_turn(fields)
             return await self._call(self._read)
         if do == TAKE_TURN:
@@ -107,7 +107,7 @@ class CatalogueDoor:
         return await self._change(do, fields)
 
     def gone(self, asker: Asker) -> None:
-        """A connection is lost: its turn is over, and it waits for none."""
+        """A connection is lost: its turn ends, and it waits for none."""
         for waiting in self._waiting:
             if waiting.asker is asker:
                 waiting.turn.cancel()
@@ -156,7 +156,7 @@ class CatalogueDoor:
         try:
             await self._call(work)
         finally:
-            # Also when it failed: then nobody knows, and everybody must read again.
+            # Also after a failure: the outcome is unknown, and every gateway must read again.
             self.version += 1
             self._on_change(self.version)
             self._writes -= 1
@@ -184,7 +184,9 @@ class CatalogueDoor:
 
     async def _take_turn(self, asker: Asker) -> int:
         if len(self._waiting) >= WAITING_MAX:
-            raise Unavailable("Too many gateways wait for their turn at the catalogue.")
+            raise Unavailable(
+                "Too many gateways wait for their turn at the catalogue: try again later."
+            )
         mine = _Waiting(asker, self._loop.create_future())
         self._waiting.append(mine)
         self._pass_on()
@@ -196,7 +198,7 @@ class CatalogueDoor:
         except asyncio.CancelledError:
             if asker.is_open:
                 raise
-            raise Unavailable("Whoever wanted the turn has gone.") from None
+            raise Unavailable("The gateway that wanted the turn has gone.") from None
 
     def _give_turn(self, asker: Asker) -> int:
         self._turns_given += 1
@@ -215,9 +217,9 @@ class CatalogueDoor:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Give the turn to the next one, as soon as nobody has it and nothing is being written.
+        """Give the turn to the next gateway, as soon as nobody has it and nothing is being written.
 
-        What a write that was under way changed would otherwise not be known to the next one.
+        Otherwise the next gateway would not see the result of a write under way.
         """
         while self._waiting and not self._turn and not self._writes:
             next_one = self._waiting.popleft()
@@ -226,7 +228,7 @@ class CatalogueDoor:
 
     def _check_turn(self, fields: Fields) -> None:
         if not self._turn or fields.integer("turn") != self._turn:
-            raise Unavailable("The turn to change the namespace has passed: try again.")
+            raise Unavailable("The turn to change the namespace is over: try again.")
 
     async def _call(self, job: Callable[[], T]) -> T:
         answer: asyncio.Future[T | StoreError] = self._loop.create_future()

@@ -1,4 +1,4 @@
-"""A broker's end of the connections to gateways of other processes."""
+"""A broker's end of the connections to gateways in other processes."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shardbus.stores.base.store import FragmentId
 log = logging.getLogger(__name__)
 
 TICK_MS: Final = 250
-# Two ticks late: less than the three that a gateway waits before it gives requests up.
+# Two ticks late: less than the three after which a gateway gives requests up.
 STALL_MS: Final = 600
 
 STATES_PER_TICK: Final = 1_000
@@ -30,13 +30,13 @@ QUESTIONS_MAX: Final = 1_000
 
 
 class Answerer(Protocol):
-    """Answers some questions of gateways; None means that this one is not for it."""
+    """Answers some questions of gateways; None means that it does not answer this one."""
 
     async def answer(self, do: str, fields: Fields) -> str | None: ...
 
 
 class TurnKeeper(Protocol):
-    """Answers like an `Answerer`, but what it gives to a connection ends with that."""
+    """Like an `Answerer`, but what it gives to a connection ends with the connection."""
 
     async def answer_to(self, asker: Gateway, do: str, fields: Fields) -> str | None: ...
 
@@ -49,7 +49,7 @@ class TurnKeeper(Protocol):
 class Endpoint:
     """Serves one broker to many gateways. Use it as a context manager; `accept` makes protocols.
 
-    `monotonic_s` is a clock that goes on while the process stands still.
+    `monotonic_s` is a clock that runs while the process is stopped.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Endpoint:
         self._updated_at_ms: dict[int, int] = {}
         self._told: dict[FragmentId, tuple[str, str]] = {}
         self._unseen: list[FragmentId] = []
-        # In the order in which they came: a set's order would differ from run to run.
+        # In the order of their connection: the order of a set would differ from run to run.
         self._gateways: dict[Gateway, None] = {}
         self._questions = asyncio.TaskGroup()
         self._question_count = 0
@@ -97,7 +97,8 @@ class Endpoint:
             self._timer.cancel()
         for gateway in list(self._gateways):
             gateway.abort("the broker is closing")
-        # What was asked is answered, even if to nobody: half a management operation helps no one.
+        # Questions are answered even if the gateway is gone, so that no management operation is
+        # left half done.
         await self._questions.__aexit__(None, None, None)
 
     def accept(self) -> asyncio.Protocol:
@@ -105,15 +106,15 @@ class Endpoint:
         return Gateway(self)
 
     def add_answerer(self, answerer: Answerer) -> None:
-        """Let somebody else answer questions that are not about fragments."""
+        """Add an object that answers questions that are not about fragments."""
         self._answerers.append(answerer)
 
     def keep_turns(self, keeper: TurnKeeper) -> None:
-        """Let the one who keeps the catalogue answer what nobody else does."""
+        """Let the keeper of the catalogue answer all remaining questions."""
         self._turn_keeper = keeper
 
     def joined(self, gateway: Gateway) -> bool:
-        """Take a connection in, unless there are too many."""
+        """Register a connection, unless there are too many."""
         if len(self._gateways) >= GATEWAYS_MAX:
             return False
         self._gateways[gateway] = None
@@ -137,7 +138,9 @@ class Endpoint:
 
     def ask(self, gateway: Gateway, question: Ask) -> None:
         if self._question_count >= QUESTIONS_MAX:
-            busy = Unavailable(f"Broker {self.broker.name} has too many questions to answer.")
+            busy = Unavailable(
+                f"Broker {self.broker.name} has too many questions waiting: try again later."
+            )
             gateway.send(Answered(question.request_id, busy))
             return
         self._question_count += 1
@@ -148,9 +151,10 @@ class Endpoint:
         return State(fragment, runner.state, runner.reason)
 
     def state_for_one(self, fragment: FragmentId) -> State:
-        """The state, for a gateway that asks: if it is news, the next tick tells it to everyone.
+        """The state, for a gateway that asks; if it is new, the next tick tells it to every
+        gateway.
 
-        Otherwise a state that lasted for less than a tick would be the last that this one heard.
+        Otherwise this gateway would never hear the end of a state that lasted less than a tick.
         """
         frame = self.state(fragment)
         if self._told.get(fragment) != (frame.state, frame.reason):
@@ -158,11 +162,13 @@ class Endpoint:
         return frame
 
     def check_stall(self) -> None:
-        """If this process stood still, ask every gateway what it gave up meanwhile."""
+        """If this process was stopped, ask every gateway which requests it gave up in the
+        meantime.
+        """
         now_s = self._monotonic_s()
         if (now_s - self._ticked_at_s) * 1000 >= STALL_MS:
             self._fence += 1
-            log.warning("%s stood still for %.1f s", self.broker.name, now_s - self._ticked_at_s)
+            log.warning("%s was stopped for %.1f s", self.broker.name, now_s - self._ticked_at_s)
             for gateway in list(self._gateways):
                 gateway.raise_fence(self._fence)
         self._ticked_at_s = max(now_s, self._ticked_at_s)
@@ -200,7 +206,9 @@ class Endpoint:
             document = await self._turn_keeper.answer_to(gateway, do, fields)
             if document is not None:
                 return document
-        raise Refused(NOT_IMPLEMENTED, f"Broker {self.broker.name} does not answer '{do}'.")
+        raise Refused(
+            NOT_IMPLEMENTED, f"Broker {self.broker.name} does not know the question '{do}'."
+        )
 
     def _is_newer(self, entity: Entity) -> bool:
         known_ms = self._updated_at_ms.get(entity.entity_id, 0)
@@ -221,7 +229,7 @@ class Endpoint:
         self._timer = self.loop.call_later(TICK_MS / 1000, self._tick)
 
     def _changes(self) -> list[State]:
-        """Fragments whose state is news; of very many only some are looked at in one tick."""
+        """Fragments whose state has changed; with very many, each tick checks only some."""
         if not self._unseen:
             self._unseen = list(self.runners)
         looked_at = self._unseen[-STATES_PER_TICK:]

@@ -1,4 +1,4 @@
-"""A fragment of a broker in another process, and those who wait for what it answers."""
+"""A fragment of a broker in another process, and the requests that wait for its answers."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from shardbus.stores.base.store import FragmentId, Page
 if TYPE_CHECKING:
     from shardbus.broker.remote.broker import RemoteBroker
 
-# Lines and sessions for which messages are kept; beyond, those of the oldest session are dropped.
+# Lines and sessions for which messages are kept; at the limit those of the oldest session are
+# dropped.
 STRANDED_MAX: Final = 1_000
 
 Source = tuple[int, bytes]
@@ -43,7 +44,9 @@ Source = tuple[int, bytes]
 
 @final
 class Stranded:
-    """Messages that were received and deleted for somebody who gave up, and who knows of them."""
+    """Messages that were received and deleted for a receiver that gave up, and who was told of
+    them.
+    """
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
@@ -54,7 +57,9 @@ class Stranded:
         self._told = []
 
     def is_news(self, wake: Callable[[], None]) -> bool:
-        """Whether to wake somebody for them: once, because who locks does not take them."""
+        """Whether to wake a receiver for them: once each, because a locking receiver does not take
+        them.
+        """
         if wake in self._told:
             return False
         self._told.append(wake)
@@ -71,7 +76,7 @@ class RemoteFragment:
         self.told_reason = "the fragment is being opened"
         self._broker = broker
         self._wakes: dict[Source, list[Callable[[], None]]] = {}
-        # Received and deleted for somebody who gave up waiting: the next one gets them.
+        # Messages received and deleted for a receiver that gave up: the next one gets them.
         self._stranded: dict[Source, Stranded] = {}
         self._to_release: list[bytes] = []
         self._sessions_to_release: list[bytes] = []
@@ -167,7 +172,7 @@ class RemoteFragment:
             guarded(wake)
 
     def rejoin(self) -> None:
-        """The broker is back: what waits here waits there again."""
+        """The broker is back: watch there again."""
         for line, session in self._wakes:
             self._broker.tell(Watch(self.fragment_id, line, session))
         tokens, self._to_release = self._to_release, []
@@ -182,13 +187,13 @@ class RemoteFragment:
         self.submit(Settle(RELEASE, tokens), ignore)
 
     def release_session(self, session: bytes) -> None:
-        """Let go of a session that nobody waits for any more, now or when the broker is back."""
+        """Release a session that nobody waits for any more, now or when the broker is back."""
         self.submit(ReleaseSession(session), ignore)
 
     def _let_go(self, command: ReleaseSession | Settle, answer: Answer) -> None:
-        """What became of letting go what nobody has: said again if the broker did not hear it."""
+        """The answer to a release of unclaimed locks; repeated if the broker did not get it."""
         if not isinstance(answer, Unavailable) or self._broker.is_up:
-            # Whatever was held in a fragment that is not available is let go already.
+            # What was held in a fragment that is unavailable is already released.
             return
         if isinstance(command, ReleaseSession):
             if len(self._sessions_to_release) < SESSIONS_HELD_MAX:
@@ -197,10 +202,10 @@ class RemoteFragment:
             self._to_release += command.tokens
 
     def strand(self, line: int, session: bytes, deliveries: list[Delivery]) -> None:
-        """Keep what was received and deleted for somebody who gave up, for the next receive."""
+        """Keep what was received and deleted for a receiver that gave up, for the next receive."""
         self._stranded.setdefault((line, session), Stranded()).add(deliveries)
         if len(self._stranded) > STRANDED_MAX:
-            # Of sessions that were lost meanwhile nobody receives any more.
+            # Nobody receives from sessions that were lost in the meantime.
             del self._stranded[next(source for source in self._stranded if source[1])]
         self.woken(line, session)
 
@@ -214,17 +219,19 @@ class RemoteFragment:
         return taken
 
     def _drop_stranded(self, session: bytes) -> None:
-        """Nobody receives from this session any more, as if its receiver had died with them."""
+        """Nobody receives from this session any more: drop its messages as if its receiver had
+        died.
+        """
         for source in [source for source in self._stranded if source[1] == session]:
             del self._stranded[source]
 
 
 @final
 class RemoteWait:
-    """Somebody who waits for an answer: to a command, to a look at the store, or to a question.
+    """A caller that waits for an answer: to a command, to a read, or to a question.
 
-    `taking` is the command when what it takes must not be left to nobody. `late` hears the answer
-    to a question for which nobody waits any more; `failed`, that one is not answered at all.
+    `taking` is the command if what it takes must not stay locked for nobody. `late` is called with
+    an answer that comes after the caller has given up; `failed`, when there will be none.
     """
 
     def __init__(
@@ -253,7 +260,11 @@ class RemoteWait:
         elif isinstance(answer, Refused | Unavailable):
             self._fail(answer)
         else:
-            self._fail(Unavailable(f"{type(answer).__name__} is no answer to this."))
+            self._fail(
+                Unavailable(
+                    f"The broker answered {type(answer).__name__}, which does not fit the question."
+                )
+            )
 
     def told(self, value: str | Page | list[str]) -> None:
         if self._then is not None and isinstance(value, Page):
@@ -266,10 +277,12 @@ class RemoteWait:
             elif self.late is not None:
                 self.late(value)
         elif self.failed is None:
-            self.answered(Unavailable("The broker answered something else.", is_unknown=True))
+            self.answered(
+                Unavailable("The broker's answer does not fit the question.", is_unknown=True)
+            )
 
     def hand_back(self, deliveries: list[Delivery]) -> None:
-        """Messages came, or had come, for a receive that was given up."""
+        """Return messages that came for a receive that was given up."""
         fragment, taking = self._fragment, self.taking
         if fragment is None or not deliveries:
             return
@@ -279,12 +292,12 @@ class RemoteWait:
             fragment.release([delivery.token for delivery in deliveries if delivery.token])
 
     def let_go(self, accepted: SessionAccepted) -> None:
-        """A session came for somebody who gave up waiting for one."""
+        """Release a session that came for a caller that had given up."""
         if self._fragment is not None:
             self._fragment.release_session(accepted.token)
 
     def never_answered(self) -> None:
-        """The answer was lost with its connection: nobody knows the tokens of what it gave."""
+        """The answer was lost with its connection: the tokens in it are unknown."""
         fragment, taking = self._fragment, self.taking
         if fragment is None or taking is None:
             return

@@ -1,4 +1,4 @@
-"""A broker's rare operations as documents: asked by a gateway, answered in the broker's process."""
+"""A broker's rare operations as documents: questions of a gateway, answers of the broker."""
 
 from __future__ import annotations
 
@@ -61,30 +61,30 @@ def count_question(entity_id: int, numbers: Sequence[int]) -> str:
 
 
 def bare_json(entity: Entity) -> str:
-    """The document of an entity without rules: of those, whoever runs a fragment has no use."""
+    """The document of an entity without rules, which a runner of a fragment does not need."""
     return entity.without_rules().to_json()
 
 
 def read_joined(answer: str) -> list[int]:
-    """The answer to `join_question`, as a list of one; ValueError when it is none."""
+    """The answer to `join_question`, as a list of one; ValueError when it is invalid."""
     return [Fields(json.loads(answer), "answer").integer("highest_entity_id")]
 
 
 def read_ids(answer: str) -> list[FragmentId]:
-    """The answer to a question for fragments; ValueError when it is none."""
+    """The answer to a question for fragments; ValueError when it is invalid."""
     flat = Fields(json.loads(answer), "list of fragments").integers("fragments")
     return [FragmentId(flat[at], flat[at + 1]) for at in range(0, len(flat) - 1, 2)]
 
 
 def read_statistics(answer: str) -> list[FragmentStatistics]:
-    """The answer to `count_question`; ValueError when it is none."""
+    """The answer to `count_question`; ValueError when it is invalid."""
     parts = Fields(json.loads(answer), "statistics").values("fragments")
     return [_read_part(Fields(part, "fragment")) for part in parts]
 
 
 @final
 class HostCalls:
-    """Answers the questions above for one broker."""
+    """Answers these questions for one broker."""
 
     def __init__(self, host: FragmentHost) -> None:
         self._host = host
@@ -129,7 +129,7 @@ class HostCalls:
 
 
 def read_question(document: str) -> tuple[str, Fields]:
-    """What is asked for, and its fields; Refused when the document is no question."""
+    """The kind of a question and its fields; Refused when the document is not a question."""
     try:
         fields = Fields(json.loads(document), "question")
         return fields.text("do"), fields
@@ -183,7 +183,7 @@ def _read_standing(fields: Fields) -> ReaderStanding:
 def _read_part(fields: Fields) -> FragmentStatistics:
     counts = fields.integers("counts")
     if len(counts) != 3:
-        raise ValueError("a fragment has other lines than three")
+        raise ValueError("a fragment does not have exactly three lines")
     part = FragmentStatistics(
         fields.integer("number"),
         counts,

@@ -1,4 +1,4 @@
-"""A gateway's connection to a broker in another process: greets, proves, and writes in batches."""
+"""A gateway's connection to a broker in another process: greeting, proof, batched writes."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from shardbus.broker.wire.codec import FrameBuffer, decode, encode, proof
 from shardbus.broker.wire.fields import FRAME_BYTES_MAX, WireError
 from shardbus.broker.wire.frames import PROTOCOL_VERSION, Frame, Hello, Prove, Reject, Welcome
 
-# What the operating system has not taken yet; more waits where it can still be taken back.
+# Bytes that the operating system has not taken yet; further requests wait where they can be
+# withdrawn.
 WRITE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 
 
 class LinkOwner(Protocol):
-    """Hears what happens on a link."""
+    """Is told what happens on a link."""
 
     def link_up(self) -> None:
         """Both sides have proved that they know the secret."""
         ...
 
     def link_heard(self) -> None:
-        """Bytes came, whatever they say; called before what they say."""
+        """Bytes came; called before they are decoded."""
         ...
 
     def link_said(self, frame: Frame) -> None: ...
@@ -33,10 +34,10 @@ class LinkOwner(Protocol):
 
 @final
 class Identity:
-    """Who we are and whom we expect: the broker must have this very name.
+    """Our own name and the broker's expected name.
 
-    A list of brokers in another order would otherwise look like brokers full of fragments that
-    nobody owns. `namespace_id` is what its store must belong to, as soon as that is known.
+    Without the name, a list of brokers in another order would look like brokers full of orphans.
+    `namespace_id` is the namespace that its store must belong to, as soon as it is known.
     """
 
     def __init__(self, gateway: str, broker: str, secret: bytes) -> None:
@@ -50,7 +51,7 @@ class Identity:
 class BrokerLink(asyncio.Protocol):
     """One connection, from greeting to loss; never used twice.
 
-    `written_through` is the last request that was handed to the operating system's care.
+    `written_through` is the last request that was handed to the operating system.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class BrokerLink(asyncio.Protocol):
         self._reason = "the connection was closed"
 
     def send(self, data: bytes, request_id: int = 0) -> None:
-        """Write at the end of this turn of the loop, together with all else of this turn."""
+        """Write at the end of this turn of the loop, together with everything else of this turn."""
         self._out.append(data)
         self.queued_bytes += len(data)
         if request_id:
@@ -118,7 +119,7 @@ class BrokerLink(asyncio.Protocol):
                 else:
                     self._greet(frame)
         except WireError as error:
-            self.abort(f"what it says cannot be read: {error}")
+            self.abort(f"what it sends cannot be read: {error}")
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -134,24 +135,27 @@ class BrokerLink(asyncio.Protocol):
             case Welcome():
                 self._verify(frame)
             case Reject():
-                self.abort(f"it turned us away: {frame.reason}")
+                self.abort(f"it refused the connection: {frame.reason}")
             case _:
-                raise WireError(f"a stranger says {type(frame).__name__}")
+                raise WireError(f"it sends {type(frame).__name__} before the greeting is complete")
 
     def _prove(self, hello: Hello) -> None:
         identity = self._identity
         if hello.version != PROTOCOL_VERSION:
-            self.abort(f"it speaks version {hello.version}; we speak {PROTOCOL_VERSION}")
+            self.abort(
+                f"it speaks version {hello.version} of the protocol; this gateway speaks "
+                f"{PROTOCOL_VERSION}"
+            )
         elif hello.name != identity.broker:
             self.abort(
-                f"the broker at this address is {hello.name!r}: brokers must be listed in the "
-                "order of their numbers"
+                f"the broker at this address is {hello.name!r}: list the brokers in the order "
+                "of their numbers"
             )
         elif hello.namespace_id and identity.namespace_id not in ("", hello.namespace_id):
             self.abort(
-                f"its store belongs to the namespace {hello.namespace_id}, and not to "
-                f"{identity.namespace_id}, which the catalogue is of: give it the store of this "
-                "namespace, or restore the catalogue of that one"
+                f"its store belongs to the namespace {hello.namespace_id}, but the catalogue "
+                f"to {identity.namespace_id}: give it the store of this namespace, or restore "
+                "the catalogue of the other one"
             )
         else:
             self._challenge = hello.nonce

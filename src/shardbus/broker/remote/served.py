@@ -1,4 +1,4 @@
-"""A broker and its fragments as an endpoint serves them to gateways of other processes."""
+"""The interface of a broker and its fragments for an endpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardbus.core.namespace.entity import Entity
 
 
 class ServedFragment(FragmentPort, Browsable, Protocol):
-    """A fragment that can say how it is; `reason` is why its state is not `available`."""
+    """A fragment that reports its state; `reason` is why its state is not `available`."""
 
     @property
     def state(self) -> str: ...
@@ -22,7 +22,7 @@ class ServedFragment(FragmentPort, Browsable, Protocol):
 
 
 class ServedBroker(FragmentHost, Protocol):
-    """A broker that runs fragments when they are asked for."""
+    """A broker that starts fragments when they are asked for."""
 
     @property
     def namespace_id(self) -> str:
@@ -32,5 +32,5 @@ class ServedBroker(FragmentHost, Protocol):
     def runner(self, entity: Entity, number: int) -> ServedFragment: ...
 
     def configure(self, entity: Entity, numbers: Sequence[int]) -> None:
-        """Let a description take effect in those fragments that run."""
+        """Apply a description to the running fragments."""
         ...

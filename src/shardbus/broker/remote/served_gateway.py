@@ -1,4 +1,4 @@
-"""One gateway of another process as the broker sees it: proved, bounded, fenced, answered."""
+"""A broker's view of one gateway in another process: proof, bounds, fence, answers."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ REQUESTS_MAX: Final = 20_000
 REQUEST_BYTES_MAX: Final = 64 * 1024 * 1024
 WRITE_BUFFER_BYTES_MAX: Final = 4 * 1024 * 1024
 HELD_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
-# Lines of fragments and held sessions; no gateway serves so many receivers.
+# Lines of fragments and held sessions; no gateway serves this many receivers.
 WATCHES_MAX: Final = 500_000
 
 WatchKey = tuple[FragmentId, int, bytes]
@@ -66,7 +66,7 @@ WatchKey = tuple[FragmentId, int, bytes]
 
 @final
 class Gateway(asyncio.Protocol):
-    """One gateway as the broker sees it."""
+    """One gateway, seen from the broker."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
@@ -91,7 +91,7 @@ class Gateway(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None
 
-    # What the event loop says.
+    # Callbacks of the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
@@ -121,7 +121,7 @@ class Gateway(asyncio.Protocol):
             for piece in self._buffer.feed(data):
                 self._take(piece)
         except (WireError, ValueError) as error:
-            self.abort(f"it sent what cannot be read: {error}")
+            self.abort(f"it sent a frame that cannot be read: {error}")
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -132,7 +132,7 @@ class Gateway(asyncio.Protocol):
         self._flush_soon()
         self._regulate()
 
-    # What the endpoint and its runners say.
+    # Callbacks of the endpoint and its runners.
 
     def send(self, frame: Frame) -> None:
         self.send_bytes(encode(frame))
@@ -157,7 +157,7 @@ class Gateway(asyncio.Protocol):
         self.beat(catalogue_version)
 
     def raise_fence(self, number: int) -> None:
-        """Hold what arrives until the gateway has said what it gave up."""
+        """Hold all input until the gateway has said which requests it gave up."""
         if self._is_known:
             self._fence = number
             self.send(Fence(number))
@@ -169,7 +169,7 @@ class Gateway(asyncio.Protocol):
 
     def abort(self, reason: str) -> None:
         if self._transport is not None:
-            log.warning("the connection of %s is cut: %s", self._name, reason)
+            log.warning("the connection of %s is closed: %s", self._name, reason)
             self._transport.abort()
 
     # Reading.
@@ -184,7 +184,7 @@ class Gateway(asyncio.Protocol):
             self._held.append(data)
             self._held_bytes += len(data)
             if self._held_bytes > HELD_BYTES_MAX:
-                raise WireError("it sends on without saying what it gave up")
+                raise WireError("it keeps sending without saying which requests it gave up")
         else:
             self._handle(frame, len(data))
 
@@ -205,7 +205,7 @@ class Gateway(asyncio.Protocol):
             self.beat(endpoint.catalogue_version)
 
     def _reject(self, reason: str) -> None:
-        log.warning("%s is turned away: %s", self._name, reason)
+        log.warning("%s is refused: %s", self._name, reason)
         self.send(Reject(reason))
         self._flush()
         if self._transport is not None:
@@ -217,7 +217,7 @@ class Gateway(asyncio.Protocol):
         self._fence = 0
         self._held_bytes = 0
         held, self._held = self._held, []
-        late = Unavailable(f"Broker {self._endpoint.broker.name} stood still.")
+        late = Unavailable(f"Broker {self._endpoint.broker.name} was stopped for a while.")
         for data in held:
             request = decode(data)
             if (
@@ -250,7 +250,7 @@ class Gateway(asyncio.Protocol):
             case Beat():
                 pass
             case _:
-                raise WireError(f"a gateway does not say {type(frame).__name__}")
+                raise WireError(f"a gateway cannot send {type(frame).__name__}")
 
     def _request(self, frame: Request, size_bytes: int) -> None:
         runner = self._endpoint.runners.get(frame.fragment)
@@ -336,7 +336,7 @@ class Gateway(asyncio.Protocol):
             self._transport.write(b"".join(out))
 
     def _regulate(self) -> None:
-        """Read no further while answers are not taken, or too much is being worked on."""
+        """Stop reading while answers are not taken, or too much work is under way."""
         if self._transport is None:
             return
         has_room = self._requests < REQUESTS_MAX and self._request_bytes < REQUEST_BYTES_MAX
@@ -369,9 +369,9 @@ class _Reply:
         try:
             parts = self._parts(answer)
         except Exception as bug:
-            log.exception("an answer (%s) cannot be said", type(answer).__name__)
+            log.exception("an answer (%s) cannot be sent", type(answer).__name__)
             self._let_go(answer)
-            text = f"What came of it cannot be said: {bug}."
+            text = f"The answer cannot be sent: {bug}."
             parts = self._parts(Unavailable(text, is_unknown=True))
         for part in parts:
             gateway.send_bytes(part)
@@ -382,7 +382,7 @@ class _Reply:
         return [encode(Answered(self._request_id, answer))]
 
     def _let_go(self, answer: Answer) -> None:
-        """Whoever asked has gone: nothing is left locked for nobody (R18)."""
+        """The gateway has gone: leave nothing locked for nobody (R18)."""
         if isinstance(answer, SessionAccepted):
             self._runner.submit(ReleaseSession(answer.token), ignore)
         elif isinstance(answer, Received):

@@ -1,7 +1,7 @@
-"""How a gateway tells a broker of another process which subscriptions a topic has.
+"""How a gateway tells a broker in another process the subscriptions of a topic.
 
-A topic may have very many rules, and each change of one is told. So a broker keeps the descriptions
-it was given: told the stamps of all, it asks only for those that it does not have.
+A topic may have very many rules, and every change of one is sent. So a broker keeps the
+descriptions it got: it is told the stamps of all, and asks only for those that it does not have.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardbus.core.namespace.entity import Entity, entity_from_json
 UPDATE_TOPIC: Final = "update-topic"
 DESCRIBE: Final = "describe-subscriptions"
 
-# Descriptions in one question; a single longer one goes alone.
+# Descriptions in one question; a single longer one is sent alone.
 DESCRIBED_BYTES_MAX: Final = 4 * 1024 * 1024
 # Another gateway may make the broker forget in between, but not for ever.
 ATTEMPTS_MAX: Final = 3
@@ -35,14 +35,14 @@ class TopicTeller:
         self.turn_now: Callable[[], int] = _no_turn
         self._name = name
         self._ask = ask
-        # By topic and subscription. An entity is replaced and never changed, so that a description
-        # has to be written only once to know its stamp.
+        # By topic and subscription. An entity is replaced and never changed, so its stamp is
+        # computed only once.
         self._stamps: dict[int, dict[int, tuple[Entity, str]]] = {}
 
     async def tell(
         self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
     ) -> None:
-        """Let the broker publish to exactly these subscriptions; Unavailable when it does not."""
+        """Let the broker publish to exactly these subscriptions; Unavailable when that fails."""
         stamps = self._stamped(topic.entity_id, subscriptions)
         question = _document(
             UPDATE_TOPIC,
@@ -61,7 +61,9 @@ class TopicTeller:
                 await self._ask(
                     _document(DESCRIBE, {"topic_id": topic.entity_id, "subscriptions": described})
                 )
-        raise Unavailable(f"Broker {self._name} does not keep what it is told of '{topic.name}'.")
+        raise Unavailable(
+            f"Broker {self._name} keeps forgetting the subscriptions of '{topic.name}': try again."
+        )
 
     def forget(self, topic_id: int) -> None:
         self._stamps.pop(topic_id, None)
@@ -82,9 +84,7 @@ class TopicTeller:
         try:
             return set(Fields(json.loads(answer), "answer").integers("missing"))
         except ValueError as error:
-            raise Unavailable(
-                f"Broker {self._name} gives an answer that is none: {error}"
-            ) from error
+            raise Unavailable(f"Broker {self._name} gives an invalid answer: {error}") from error
 
 
 @final
@@ -100,7 +100,7 @@ class TopicHearer:
     async def answer(self, do: str, fields: Fields) -> str | None:
         """The document to answer with; None when the question is another one.
 
-        Raises ValueError for a damaged question, and what the broker raises.
+        Raises ValueError for a damaged question, and the broker's exceptions.
         """
         if do == DESCRIBE:
             self._describe(fields.integer("topic_id"), fields.values("subscriptions"))
@@ -122,12 +122,12 @@ class TopicHearer:
             known[entity.entity_id] = (known_as, entity)
 
     async def _update(self, fields: Fields) -> list[int]:
-        """What is missing; when nothing is, the topic publishes as it was told."""
+        """The missing descriptions; when none is missing, the topic publishes as told."""
         topic = entity_from_json(fields.text("topic"))
         turn = fields.integer("turn")
         if turn < self._turn:
-            # A gateway that was paused: another has had the turn since, and knows better.
-            raise Unavailable("The turn to change the namespace has passed: try again.")
+            # A gateway that was paused: another one has had the turn since, and knows more.
+            raise Unavailable("The turn to change the namespace is over: try again.")
         self._turn = turn
         known = self._known.get(topic.entity_id, {})
         wanted = [_pair(pair) for pair in fields.values("subscriptions")]

@@ -1,1 +1,1 @@
-"""From an entity to its fragments: places what is sent, and matches receivers with messages."""
+"""From an entity to its fragments: places sent messages, and matches receivers with messages."""

@@ -1,10 +1,10 @@
 """Batches whose messages belong to several fragments: stored in all of them, or in none (R49).
 
-Each message goes to the fragment of its key, and what has no key goes along to one of those. It is
-a transaction that only sends: all fragments but one promise, that one decides, and the others
-finish, whatever crashes in between (see `transactions`). What is sent with one of its keys waits
-until it is done, so the order of each key is that in which it was sent.
-See docs/adr/0045-batches-of-several-keys.md.
+Each message goes to the fragment of its key, and messages without a key go along to one of those.
+It is a transaction that only sends: all fragments but one promise, that one decides, and the others
+finish, whatever crashes in between (see `transactions`). A message with one of its keys waits until
+the batch is done, so each key keeps its order of sending. See
+docs/adr/0045-batches-of-several-keys.md.
 """
 
 from __future__ import annotations
@@ -29,20 +29,23 @@ log = logging.getLogger(__name__)
 
 _Task = asyncio.Task[Answer] | asyncio.Task[dict[Home, Sent]] | asyncio.Task[object]
 
-# Shorter than for transactions: when a gateway dies half-way, others wait so long to send with the
-# keys of the batch.
+# Shorter than for transactions: after a gateway dies half-way, senders with the keys of the batch
+# wait this long.
 DECIDE_MS: Final = 5_000
-LATE_TEXT: Final = "The batch took too long to store in all of its fragments: nothing is stored."
+LATE_TEXT: Final = (
+    "The batch took too long to be stored in all of its fragments: nothing was stored. Send it "
+    "again."
+)
 NUMBERS_TEXT: Final = (
-    "The batch is stored, but a fragment that has some of it is away, so that not all sequence "
-    "numbers are known."
+    "The batch is stored, but a fragment with some of its messages is unavailable, so that "
+    "not all sequence numbers are known."
 )
 CUT_SHORT_TEXT: Final = "The gateway stopped while the batch was being stored."
 
 
 @final
 class BatchFragments:
-    """The fragments of one entity as a batch sees them; lists run parallel."""
+    """The fragments of one entity, as a batch needs them; lists run parallel."""
 
     def __init__(
         self,
@@ -66,7 +69,7 @@ class BatchFragments:
 
 @final
 class BatchSpread:
-    """A batch and where its messages go: `shares` has their positions by fragment, rising."""
+    """A batch and where its messages go: `shares` has their ascending positions by fragment."""
 
     def __init__(self, messages: list[Message], keys: list[str | None]) -> None:
         """`keys` runs parallel to the messages."""
@@ -75,7 +78,9 @@ class BatchSpread:
         self.shares: dict[int, list[int]] = {}
 
     def place(self, index_of_key: Callable[[str], int], free: int) -> None:
-        """What has no key goes along with others: the `free`-th of those that are needed has it."""
+        """Messages without a key go along with others: the `free`-th of the needed fragments gets
+        them.
+        """
         indexes: dict[str, int] = {}
         unkeyed: list[int] = []
         for position, key in enumerate(self.keys):
@@ -115,7 +120,7 @@ class Batches:
         self._turns = turns
         self._loop = loop
         self._new_seed = new_seed
-        # Once a promise is late, its fragment sees to the order of its keys.
+        # Once a promise is late, its fragment keeps the order of its keys.
         self._plain = Transactor(clock, DECIDE_MS, finish_ms=PROMISE_LATE_MS, late_text=LATE_TEXT)
         self._numbered = Transactor(
             clock, DECIDE_MS, finish_ms=DOUBT_MS_MAX, late_text=LATE_TEXT, keeps_replies=True
@@ -123,7 +128,7 @@ class Batches:
         self._under_way: set[asyncio.Task[Answer]] = set()
 
     def send(self, spread: BatchSpread, reply_to: ReplyTo, *, keeps_reply: bool) -> None:
-        """Store it all or nothing, when its turn has come; `reply_to` hears of it once."""
+        """Store all of it or nothing when its turn has come; `reply_to` is called once."""
 
         def begin(turn: Turn) -> None:
             task = self._loop.create_task(self._send(spread, keeps_reply))
@@ -133,7 +138,7 @@ class Batches:
         self._turns.take(spread.different_keys(), begin)
 
     def tasks(self) -> list[_Task]:
-        """What is under way, for whoever ends it with the process."""
+        """The tasks under way, to be ended with the process."""
         return [*self._under_way, *self._plain.tasks(), *self._numbered.tasks()]
 
     def _ended(self, task: asyncio.Task[Answer], turn: Turn, reply_to: ReplyTo) -> None:
@@ -171,4 +176,4 @@ def _answer_of(task: asyncio.Task[Answer]) -> Answer:
     if error is None:
         return task.result()
     log.error("a batch failed", exc_info=error)
-    return Unavailable("The batch failed inside the bus.", is_unknown=True)
+    return Unavailable("The batch failed because of an internal error.", is_unknown=True)

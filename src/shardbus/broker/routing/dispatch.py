@@ -1,6 +1,6 @@
-"""Matches receivers that have credit with fragments that have messages (D6, R17-R19).
+"""Matches receivers that have credit with fragments that have messages (R17-R19).
 
-Nobody polls and nothing is locked early: a fragment wakes the dispatcher when it has messages, and
+Nothing polls and nothing is locked early: a fragment wakes the dispatcher when it has messages, and
 only then as many are taken as a receiver has credit for.
 """
 # Compiled by mypyc.
@@ -29,13 +29,13 @@ from shardbus.core.fragment.command import (
 log = logging.getLogger(__name__)
 
 TAKE_MAX: Final = 256
-# Below this a share is not split further over the fragments: many tiny takes cost more than they
-# add to fairness, and the rotation evens it out.
+# Smaller shares are not split over the fragments: many tiny takes cost more than they add to
+# fairness, and the rotation evens it out.
 TAKE_MIN: Final = 32
 
 
 class FragmentPort(Protocol):
-    """A fragment as the rest of the bus sees it, wherever it runs (D7)."""
+    """The interface of a fragment for the rest of the bus, wherever it runs."""
 
     @property
     def is_available(self) -> bool: ...
@@ -62,35 +62,35 @@ class Receiver(Protocol):
     def is_draining(self) -> bool: ...
 
     def credit(self) -> int:
-        """How many messages it can take right now."""
+        """How many messages it can take now."""
         ...
 
     def deliver(self, deliveries: list[Delivery]) -> int:
-        """Take messages, never more than `credit()` said just before.
+        """Take messages, never more than `credit()` returned just before.
 
-        How many it took: the first ones. It may have no room for more, because they are large.
+        Returns how many it took: the first ones. Large messages may leave no room for more.
         """
         ...
 
     def drained(self) -> None:
-        """All that was available has been delivered."""
+        """All available messages have been delivered."""
         ...
 
     def lost(self, failure: Refused) -> None:
-        """The session is not held any more; nothing more will come."""
+        """The session is no longer held; nothing more will come."""
         ...
 
 
 @final
 class _Seat:
-    """A receiver's place at the dispatcher."""
+    """The state of one receiver in the dispatcher."""
 
     def __init__(self, receiver: Receiver) -> None:
         self.receiver = receiver
         self.reserved = 0
         self.is_hungry = False
         self.is_gone = False
-        # Received and deleted, then there was no credit, or no room: they go before all others.
+        # Received and deleted when there was no more credit or room: they are delivered first.
         self.backlog: list[Delivery] = []
 
     def free(self) -> int:
@@ -99,7 +99,7 @@ class _Seat:
 
 @final
 class _Source:
-    """A fragment's place at the dispatcher: idle, waited for, ready, or being asked."""
+    """The state of one fragment in the dispatcher: idle, watched, ready, or being asked."""
 
     def __init__(self, dispatcher: Dispatcher, port: FragmentPort) -> None:
         self.dispatcher = dispatcher
@@ -115,7 +115,7 @@ class _Source:
 
 @final
 class _Take:
-    """One question to a fragment on behalf of a receiver."""
+    """One receive command on behalf of a receiver."""
 
     def __init__(self, source: _Source, seat: _Seat, count: int) -> None:
         self.source = source
@@ -154,7 +154,7 @@ class Dispatcher:
         self._seats[id(receiver)] = _Seat(receiver)
 
     def remove(self, receiver: Receiver) -> None:
-        """Forget a receiver; what is on its way to it returns to the front of its fragment."""
+        """Remove a receiver; messages on their way to it return to the front of their fragment."""
         seat = self._seats.pop(id(receiver), None)
         if seat is None:
             return
@@ -178,7 +178,7 @@ class Dispatcher:
         if receiver.is_draining and seat not in self._draining:
             self._draining.append(seat)
             for source in self._sources:
-                # Ask them all once more: a wake-up may be under way.
+                # Ask all fragments once more: a wake-up may be under way.
                 self._mark_ready(source)
         self._match()
 
@@ -211,7 +211,8 @@ class Dispatcher:
             self._take_what_is_there()
         finally:
             self._is_matching = False
-        # Only now: a receiver whose turn it was while a fragment answered at once is hungry again.
+        # Only now: a receiver that was served while a fragment answered at once may have credit
+        # again.
         self._watch_idle()
         if self._draining:
             self._end_drains()
@@ -257,14 +258,14 @@ class Dispatcher:
             source.port.submit(Settle(RELEASE, tokens), ignore)
 
     def _deliver(self, seat: _Seat, wanted: list[Delivery]) -> int:
-        """How many of these a receiver took; one that fails gets nothing more."""
+        """How many of these messages a receiver took; a receiver that fails gets no more."""
         if not wanted:
             return 0
         try:
             return seat.receiver.deliver(wanted)
         except Exception:
-            # Whoever else is served here has nothing to do with it.
-            log.exception("a receiver failed and is served no more")
+            # The other receivers are not affected.
+            log.exception("a receiver failed and gets no more messages")
             self.remove(seat.receiver)
             return 0
 
@@ -281,7 +282,7 @@ class Dispatcher:
             self._ready.append(source)
 
     def _watch_idle(self) -> None:
-        """Every fragment is ready, being asked, or will wake us; none while nobody has credit."""
+        """Every fragment is ready, being asked, or watched; none while no receiver has credit."""
         if not self._hungry:
             return
         for source in self._sources:
@@ -296,7 +297,7 @@ class Dispatcher:
                 source.port.unwatch(self._line, source.wake, self._session)
 
     def _end_session(self, failure: Refused) -> None:
-        """The session is lost: tell everyone who receives from it, and ask no more."""
+        """The session is lost: tell all its receivers, and ask no more."""
         receivers = [seat.receiver for seat in self._seats.values()]
         for receiver in receivers:
             self.remove(receiver)
@@ -314,14 +315,14 @@ class Dispatcher:
                 waiting.append(seat)
             else:
                 drained.append(seat)
-        # Before anyone is told: what a receiver does then may start the next drain.
+        # Before any receiver is told: it may then start the next drain.
         self._draining = waiting
         for seat in drained:
             guarded(seat.receiver.drained)
 
 
 def ignore(answer: Answer) -> None:
-    """Nobody waits: a lock that is not let go expires by itself.
+    """Ignore the answer: a lock that is not released expires by itself.
 
-    What is let go so of a broker that is out is let go when it is back (`remote_fragment`).
+    A release for a broker that is out is repeated when it is back (`remote.fragment`).
     """

@@ -1,8 +1,8 @@
-"""What one router sends to one fragment, and what became of it when an answer was lost.
+"""What one router sends to one fragment, and how lost answers are resolved.
 
-Every send has a number, and so has what decides a transaction. When it is not known whether one was
-stored, because the commit failed or the broker was lost with it, the fragment is asked as soon as
-it is back. Only what is still not known when the time is over is told to be unknown.
+Every send has a number, and so does every decision of a transaction. When it is unknown whether one
+was stored, because the commit failed or the broker was lost, the fragment is asked as soon as it is
+back. Only what is still unknown after the time limit is reported as unknown.
 """
 # Compiled by mypyc.
 
@@ -33,10 +33,10 @@ from shardbus.core.fragment.command import (
 from shardbus.core.limits import TICKETS_ASKED_MS
 from shardbus.core.message import Message
 
-# How long a fragment is asked for, and how often; as long as placing elsewhere may take (R16).
+# How long and how often a fragment is asked; as long as placing elsewhere may take (R16).
 DOUBT_MS_MAX: Final = 15_000
 DOUBT_RETRY_MS: Final = 100
-# Sends to a fragment that are in doubt at once; beyond, they are unknown at once.
+# Sends to a fragment in doubt at once; further ones are unknown at once.
 DOUBTS_MAX: Final = 50_000
 # Numbers in one question.
 ASKED_MAX: Final = 1_000
@@ -44,7 +44,7 @@ ASKED_MAX: Final = 1_000
 
 @final
 class _Sending:
-    """One command under way; `done` is the answer when all that is known is that it is stored."""
+    """One command under way; `done` is the answer when it is only known that it is stored."""
 
     def __init__(
         self, outbox: Outbox, number: int, done: Reply, reply_to: ReplyTo, began_ms: int
@@ -53,7 +53,7 @@ class _Sending:
         self.done = done
         self.reply_to = reply_to
         self.began_ms = began_ms
-        # Of one in doubt: until when, and why.
+        # For a command in doubt: until when, and why.
         self.until_ms = 0
         self.failure: Unavailable | None = None
         self._outbox = outbox
@@ -67,10 +67,10 @@ class _Sending:
 
 @final
 class Outbox:
-    """Numbers sends to one fragment. `sender` is what no other outbox of the bus has.
+    """Numbers sends to one fragment. No other outbox of the bus has the same `sender`.
 
-    An answer is unknown only when nothing better could be learned in DOUBT_MS_MAX; one that is
-    merely Unavailable is certain: what was sent is not stored, and never will be.
+    An answer is unknown only when DOUBT_MS_MAX was not enough to learn more; an Unavailable that is
+    not unknown is certain: what was sent is not stored, and never will be.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Outbox:
         self._loop = loop
         self._clock = clock
         self._last = 0
-        # The lowest number that is not closed, and the closed ones above.
+        # The lowest number that is not closed, and the closed ones above it.
         self._front = 1
         self._closed: set[int] = set()
         self._doubts: dict[int, _Sending] = {}
@@ -115,7 +115,7 @@ class Outbox:
         self._port.submit(command, sending.answered)
 
     def close(self, sending: _Sending, answer: Answer) -> None:
-        """Nobody will ask about a number any more."""
+        """Nobody will ask about this number any more."""
         number = sending.number
         if number == self._front:
             self._front += 1
@@ -127,10 +127,10 @@ class Outbox:
         sending.reply_to(answer)
 
     def doubt(self, sending: _Sending, answer: Unavailable) -> None:
-        """Nobody knows whether it is stored: find out."""
+        """It is unknown whether the command is stored: find out."""
         steady_ms = self._clock.steady_ms()
-        # What was begun long ago, before this process was stopped for an hour perhaps, the fragment
-        # may have forgotten, and would take for not stored.
+        # A fragment may have forgotten a command that was begun long ago, perhaps before this
+        # process was stopped for an hour, and would report it as not stored.
         if len(self._doubts) >= DOUBTS_MAX or steady_ms - sending.began_ms > TICKETS_ASKED_MS:
             self.close(sending, answer)
             return

@@ -1,4 +1,6 @@
-"""From an entity to its fragments: placing what is sent, finding what is settled (R10-R17)."""
+"""From an entity to its fragments: where messages are sent, and where they are settled
+(R10-R17).
+"""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ NO_SESSION_ID_TEXT: Final = (
 class Placed:
     """The positions of messages that go together to the fragment at `index`.
 
-    Without a key any other fragment will do, should this one be away or full.
+    Messages without a key may go to any other fragment if this one is away or full.
     """
 
     def __init__(self, index: int, positions: list[int], *, is_keyed: bool) -> None:
@@ -52,20 +54,20 @@ class Placed:
 
 
 class SendSink(Protocol):
-    """Hears what became of messages that were sent independently of each other."""
+    """Is told the results of messages that were sent independently of each other."""
 
     def sent(self, positions: list[int], answer: Answer) -> None: ...
 
 
 class SettleSink(Protocol):
-    """Hears what became of settled deliveries; `lost` runs parallel to `positions`."""
+    """Is told the results of settled deliveries; `lost` runs parallel to `positions`."""
 
     def settled(self, positions: list[int], answer: Settled | Refused | Unavailable) -> None: ...
 
 
 @final
 class _SendJob:
-    """One Send on its way to a fragment that takes it."""
+    """One Send on its way to a fragment that accepts it."""
 
     def __init__(
         self, router: EntityRouter, index: int, messages: list[Message], reply_to: ReplyTo
@@ -121,7 +123,7 @@ class _SettleShare:
 
 @final
 class EntityRouter:
-    """Where the messages of one entity go and come from.
+    """Routes the messages of one entity to and from its fragments.
 
     `ports[i]` serves the fragment with number `numbers[i]`, which owns the hash range that starts
     at `hash_starts[i]`.
@@ -166,18 +168,18 @@ class EntityRouter:
         return self._dispatchers[line]
 
     def session_dispatcher(self, accepted: SessionAccepted, line: int) -> Dispatcher:
-        """Serves the receiver of one held session, from the one fragment that it is in."""
+        """Serves the receiver of one held session, from the session's fragment."""
         port = self.ports[self.index_of_token(accepted.token)]
         return Dispatcher([port], line, self._new_seed, accepted.token)
 
     def release_session(self, token: bytes) -> None:
-        """Let a session go, if it is held; should that fail, it ends by its deadline."""
+        """Release a session if it is held; if that fails, it ends by its deadline."""
         index = self.index_of_token(token)
         if index >= 0:
             self.ports[index].submit(ReleaseSession(token), ignore)
 
     def release(self, tokens: list[bytes]) -> None:
-        """Unlock messages that nobody got, if they are locked; should that fail, as above."""
+        """Unlock messages that nobody got, if they are locked; if that fails, the locks expire."""
         shares: dict[int, list[bytes]] = {}
         for token in tokens:
             shares.setdefault(self.index_of_token(token), []).append(token)
@@ -188,14 +190,14 @@ class EntityRouter:
     def send_each(
         self, messages: list[Message], sink: SendSink, *, keeps_replies: bool = False
     ) -> None:
-        """Send messages that do not depend on each other; the sink hears of each exactly once.
+        """Send messages that do not depend on each other; the sink is told of each exactly once.
 
-        Without `keeps_replies` a `Sent` may lack the sequence numbers and the duplicates, and say
-        no more than that it is stored.
+        Without `keeps_replies` a `Sent` may lack the sequence numbers and the duplicates, and only
+        say that the message is stored.
         """
         keyed: dict[int, list[int]] = {}
         unkeyed: list[int] = []
-        # What has the key of a batch that is being stored waits for it.
+        # A message with a key of a batch that is being stored waits for the batch.
         held = self._turns.held
         waiting: dict[str, list[int]] | None = None
         for position, message in enumerate(messages):
@@ -205,7 +207,7 @@ class EntityRouter:
                 sink.sent([position], refusal)
                 continue
             if not self.is_partitioned:
-                # One fragment keeps the order of all, whatever their keys.
+                # A single fragment keeps the order of all, whatever their keys.
                 keyed.setdefault(0, []).append(position)
             elif key is None:
                 unkeyed.append(position)
@@ -255,7 +257,7 @@ class EntityRouter:
             )
 
     def _send_spread(self, spread: BatchSpread, reply_to: ReplyTo, keeps_reply: bool) -> None:
-        """Send a batch of several keys; if one fragment has all of them, as any other batch."""
+        """Send a batch of several keys; if one fragment has all of them, like any other batch."""
         spread.place(self.index_of_key, self._round_robin.next())
         if len(spread.shares) > 1:
             self.batches.send(spread, reply_to, keeps_reply=keeps_reply)
@@ -274,7 +276,7 @@ class EntityRouter:
         *,
         keeps_reply: bool,
     ) -> None:
-        """Send to one fragment as soon as the batches that came before with these keys are done."""
+        """Send to one fragment as soon as the earlier batches with these keys are done."""
         held = self._turns.held
         if not held or not any(key in held for key in keys):
             self._start(index, messages, reply_to, is_keyed=True, keeps_reply=keeps_reply)
@@ -287,7 +289,7 @@ class EntityRouter:
         self._turns.take(keys, begin)
 
     def place(self, messages: list[Message]) -> list[Placed]:
-        """As few shares as the keys of messages allow; Refused when one of them is at fault."""
+        """As few shares as the keys of the messages allow; Refused for an invalid message."""
         keyed: dict[int, list[int]] = {}
         unkeyed: list[int] = []
         for position, message in enumerate(messages):
@@ -315,19 +317,21 @@ class EntityRouter:
             self.ports[index].submit(share, _SettleShare(sink, positions).answered)
 
     def index_of_token(self, token: bytes) -> int:
-        """The position in `ports` of the fragment a token names, -1 when it is none of ours."""
+        """The position in `ports` of the fragment in a token; -1 if this entity has no such
+        fragment.
+        """
         return self._index_of.get(fragment_of_token(token), -1) if len(token) == TOKEN_BYTES else -1
 
     def index_of_number(self, number: int) -> int:
-        """The position in `ports` of the fragment that gave a sequence number; -1: none of ours."""
+        """The position in `ports` of the fragment in a sequence number; -1 if there is none."""
         return self._index_of.get(fragment_of(number), -1)
 
     def index_of_key(self, key: str) -> int:
-        """The position in `ports` of the fragment where all messages with this key are."""
+        """The position in `ports` of the fragment that has all messages with this key."""
         return fragment_at(hash_point(key), self._hash_starts)
 
     def next_index(self) -> int:
-        """Where a message without a key goes."""
+        """The position of the next fragment for a message without a key."""
         return self._round_robin.next()
 
     def place_elsewhere(self, job: _SendJob, answer: Unavailable) -> None:
@@ -352,7 +356,7 @@ class EntityRouter:
         job.start()
 
     def key_of(self, message: Message) -> str | None:
-        """What chooses the message's fragment, if something does; Refused when it is at fault."""
+        """The key that chooses the message's fragment, or None; Refused for an invalid message."""
         if self.requires_session and message.session_id is None:
             raise Refused(NOT_ALLOWED, NO_SESSION_ID_TEXT)
         return key_of(message, self._detects_duplicates)

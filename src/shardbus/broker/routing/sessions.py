@@ -1,7 +1,7 @@
-"""Accepting sessions: a named one, or the next that any fragment of an entity has free (R26).
+"""Accepts sessions: a named one, or the next free one of any fragment of an entity (R26).
 
-Nobody polls: a fragment that has a free session with messages wakes the door, which then asks it on
-behalf of the one who has waited longest.
+Nothing polls: a fragment that has a free session with messages wakes the door, which then asks it
+on behalf of the caller that has waited longest.
 """
 # Compiled by mypyc.
 
@@ -28,7 +28,7 @@ from shardbus.core.sessions.key import session_key
 
 # "5000 concurrent pending receives per entity".
 WAITING_MAX: Final = 5_000
-# A fragment that takes longer than this to answer keeps nobody from asking the next one (R17).
+# A fragment that takes longer than this to answer does not delay asking the next one (R17).
 PATIENCE_MS: Final = 200
 
 Accepted = Callable[[SessionAccepted | Refused | Unavailable], None]
@@ -36,7 +36,7 @@ Accepted = Callable[[SessionAccepted | Refused | Unavailable], None]
 
 @final
 class Accepting:
-    """Somebody who waits for a session, and is told exactly once unless it is cancelled."""
+    """A caller that waits for a session, and is answered exactly once unless it is cancelled."""
 
     def __init__(self, door: SessionDoor, reply_to: Accepted) -> None:
         self.is_waiting = True
@@ -45,7 +45,7 @@ class Accepting:
         self._reply_to = reply_to
 
     def cancel(self) -> None:
-        """Nobody wants it any more; a session that is granted nevertheless is released at once."""
+        """The caller has gone; a session that is granted nevertheless is released at once."""
         if self.end():
             self._door.left(self)
 
@@ -54,7 +54,7 @@ class Accepting:
             self._reply_to(answer)
 
     def end(self) -> bool:
-        """Stop waiting; whether it waited until now."""
+        """Stop waiting; returns whether it waited until now."""
         was_waiting, self.is_waiting = self.is_waiting, False
         if self.timer is not None:
             self.timer.cancel()
@@ -64,7 +64,7 @@ class Accepting:
 
 @final
 class _Source:
-    """A fragment's place at the door: idle, waited for, ready, or being asked."""
+    """The state of one fragment at the door: idle, watched, ready, or being asked."""
 
     def __init__(self, door: SessionDoor, port: FragmentPort) -> None:
         self.door = door
@@ -85,7 +85,7 @@ class _Source:
 
 @final
 class _Naming:
-    """The question for a session of a name, and who asked it."""
+    """The question for a named session, and its caller."""
 
     def __init__(self, port: FragmentPort, asker: Accepting) -> None:
         self._port = port
@@ -117,22 +117,28 @@ class SessionDoor:
         self._new_seed = new_seed
         self._sources = [_Source(self, port) for port in ports]
         self._ready: deque[_Source] = deque()
-        # In the order in which they came, which is the order in which they are served.
+        # In the order of their arrival, in which they are served.
         self._waiting: dict[int, Accepting] = {}
         self._is_matching = False
         self._impatience: asyncio.TimerHandle | None = None
 
     def accept(self, session_id: str | None, wait_ms: int, reply_to: Accepted) -> Accepting:
-        """Hold a session for somebody, who is told once: at the latest after `wait_ms`.
+        """Hold a session for a caller, which is answered once: at the latest after `wait_ms`.
 
-        A named one is granted or refused at once; None waits for any session that is free and has
+        A named session is granted or refused at once; None waits for any free session with
         messages, first come first served.
         """
         asker = Accepting(self, reply_to)
         if session_id is not None:
             self._accept_named(session_id, asker)
         elif len(self._waiting) >= WAITING_MAX:
-            asker.tell(Refused(SERVER_BUSY, f"{WAITING_MAX} receivers wait for a session already."))
+            asker.tell(
+                Refused(
+                    SERVER_BUSY,
+                    f"{WAITING_MAX} receivers are already waiting for a session, the maximum of an "
+                    "entity: try again later.",
+                )
+            )
         else:
             self._waiting[id(asker)] = asker
             asker.timer = self._loop.call_later(
@@ -203,7 +209,7 @@ class SessionDoor:
         self._match()
 
     def _grant(self, source: _Source, accepted: SessionAccepted) -> None:
-        """To whoever has waited longest; if all have gone meanwhile, the session is let go."""
+        """Grant the session to the longest waiting caller; if all have gone, release it."""
         if not self._tell_first(accepted):
             source.port.submit(ReleaseSession(accepted.token), ignore)
 
@@ -225,7 +231,7 @@ class SessionDoor:
             self._ready.append(source)
 
     def _watch_idle(self) -> None:
-        """Every fragment is ready, being asked, or will wake us; none while nobody waits."""
+        """Every fragment is ready, being asked, or watched; none while nobody waits."""
         if not self._waiting:
             return
         for source in self._sources:
@@ -244,7 +250,7 @@ class SessionDoor:
 
 
 def timeout_text(wait_ms: int) -> str:
-    """The sentence of the original, with the time that was allowed as .NET writes it."""
+    """The service's text, with the allowed time as .NET writes it."""
     seconds, milliseconds = divmod(max(wait_ms, 0), 1000)
     minutes, seconds = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)

@@ -1,8 +1,8 @@
-"""Who may send with which keys now: what came first with a key goes first.
+"""Who may send with which keys now: the first that came with a key goes first.
 
-A batch in several fragments takes several steps. What is sent with one of its keys meanwhile, over
-the same way to the entity, waits until it is done; so does the next batch that shares a key. All
-others pass.
+A batch in several fragments takes several steps. A message that is sent with one of its keys in the
+meantime, through the same router, waits until the batch is done; so does the next batch that shares
+a key. All others pass.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import final
 
 @final
 class Turn:
-    """One that holds its keys, or waits for those who came before it."""
+    """A turn that holds its keys, or waits for earlier ones."""
 
     def __init__(self, keys: list[str], begin: Callable[[Turn], None]) -> None:
         self.keys = keys
@@ -24,15 +24,15 @@ class Turn:
 
 @final
 class KeyTurns:
-    """Nobody waits for ever as long as everybody who begins calls `end`: a place is taken for all
-    keys at once, so no two wait for each other.
+    """Nobody waits for ever if everybody that begins calls `end`: a place is taken for all keys at
+    once, so no two wait for each other.
     """
 
     def __init__(self) -> None:
         self.held: dict[str, deque[Turn]] = {}
 
     def take(self, keys: Iterable[str], begin: Callable[[Turn], None]) -> None:
-        """Call `begin` once all who came before with one of these different keys have ended."""
+        """Call `begin` once all earlier turns with one of these distinct keys have ended."""
         turn = Turn(list(keys), begin)
         for key in turn.keys:
             queue = self.held.get(key)
@@ -45,7 +45,7 @@ class KeyTurns:
             begin(turn)
 
     def end(self, turn: Turn) -> None:
-        """One that began is done; whoever waited for it alone begins."""
+        """A turn is done; those that waited for it alone begin."""
         free: list[Turn] = []
         for key in turn.keys:
             queue = self.held[key]

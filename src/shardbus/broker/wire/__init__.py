@@ -1,1 +1,1 @@
-"""The frames between gateways and brokers of other processes, as bytes and back."""
+"""The frames between gateways and brokers in other processes: encoding and decoding."""

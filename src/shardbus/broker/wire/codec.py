@@ -20,9 +20,9 @@ from shardbus.broker.wire.frames import Answered, Frame, Request
 from shardbus.core.fragment.command import Delivery, Received
 from shardbus.stores.base.store import FragmentId
 
-# Before the other side has proved that it knows the secret it gets no memory to fill.
+# The other side gets little memory before it has proved that it knows the secret.
 STRANGER_FRAME_BYTES_MAX: Final = 4096
-# A `Received` is cut into frames of about this size; one delivery always fits.
+# A `Received` is split into frames of about this size; one delivery always fits.
 RECEIVED_PART_BYTES: Final = 1024 * 1024
 
 _REQUEST: Final = Struct(">qqHB")
@@ -30,20 +30,20 @@ _ANSWER: Final = Struct(">qBB")
 
 
 def proof(secret: bytes, role: str, challenge: bytes, nonce: bytes) -> bytes:
-    """Shows that `role` knows the secret, for the other side's challenge and its own nonce."""
+    """Proves that `role` knows the secret, for the other side's challenge and its own nonce."""
     return hmac.digest(secret, role.encode() + b"\0" + challenge + nonce, "sha256")
 
 
 @final
 class FrameBuffer:
-    """Cuts what arrives into frames, whatever pieces it arrives in."""
+    """Splits the received bytes into frames, whatever pieces they arrive in."""
 
     def __init__(self, frame_bytes_max: int = STRANGER_FRAME_BYTES_MAX) -> None:
         self.frame_bytes_max = frame_bytes_max
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The frames that are whole now, each without its length; WireError for a bad length."""
+        """The complete frames, each without its length; WireError for an invalid length."""
         if not self._rest:
             return self._cut(data)
         self._rest += data
@@ -69,7 +69,7 @@ class FrameBuffer:
     def _end_of(self, data: bytes | bytearray, position: int) -> int:
         length: int = LENGTH.unpack_from(data, position)[0]
         if not 0 < length <= self.frame_bytes_max:
-            raise WireError(f"a frame of {length} bytes; 1 to {self.frame_bytes_max} are allowed")
+            raise WireError(f"a frame has {length} bytes; 1 to {self.frame_bytes_max} are allowed")
         return position + LENGTH.size + length
 
 
@@ -141,7 +141,7 @@ def encode(frame: Frame) -> bytes:
 
 
 def decode(data: bytes) -> Frame:
-    """What a frame (without its length) says; WireError when it says nothing we know."""
+    """Decode a frame (without its length); WireError when it is invalid."""
     reader = FieldReader(data)
     frame = FRAMES.take(reader.u8(), reader)
     reader.end()
@@ -149,7 +149,7 @@ def decode(data: bytes) -> Frame:
 
 
 def received_parts(request_id: int, received: Received) -> list[bytes]:
-    """A `Received` as the frames that it takes, so that no frame is too long."""
+    """A `Received` as several frames, so that no frame is too long."""
     parts: list[bytes] = []
     share: list[Delivery] = []
     size_bytes = 0

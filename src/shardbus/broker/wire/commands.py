@@ -1,6 +1,6 @@
 """Commands as the fields of a frame.
 
-The codecs of what is said often are written by hand, and write what the derived ones would.
+The codecs of frequent commands are written by hand, with the same result as the derived ones.
 """
 # Compiled by mypyc.
 
@@ -179,7 +179,7 @@ _SETTLE: Final = COMMANDS.tags[Settle]
 
 
 def encode_command(writer: FieldWriter, command: ClientCommand) -> int:
-    """Write the fields; the tag that tells which command they are of."""
+    """Write the fields; returns the tag of the command."""
     if isinstance(command, Send):
         _SENDS.put(writer, command)
         return _SEND

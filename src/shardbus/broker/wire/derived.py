@@ -1,8 +1,8 @@
-"""Codecs that follow from what classes declare of their fields (see `core.declared`).
+"""Codecs that are derived from the declared fields of classes (see `core.declared`).
 
-A record whose fields may be absent, flags among them, begins with a byte that has a bit for each of
-those, the first field the lowest; what is absent is not written. All other fields are written one
-after the other, and a list after its length.
+A record with optional fields or flags begins with a byte that has a bit for each of those, the
+first field the lowest; absent fields are not written. All other fields are written one after the
+other, and a list after its length.
 """
 # Compiled by mypyc.
 
@@ -35,7 +35,7 @@ _OPTIONAL_MAX: Final = 8
 
 
 class Codec:
-    """Writes values of one form and reads them; none takes less than `size_min` bytes."""
+    """Writes and reads values of one form; none takes less than `size_min` bytes."""
 
     def __init__(self, size_min: int = 0) -> None:
         self.size_min = size_min
@@ -95,7 +95,7 @@ class _Simple(Codec):
 
 @final
 class _Word(Codec):
-    """One of some words, as its place among them."""
+    """One of the given words, as its index."""
 
     def __init__(self, words: tuple[str, ...], noun: str) -> None:
         super().__init__(1)
@@ -112,7 +112,7 @@ class _Word(Codec):
 
 @final
 class _Flags(Codec):
-    """A list of true and false, a byte each."""
+    """A list of booleans, a byte each."""
 
     def __init__(self) -> None:
         super().__init__(LENGTH.size)
@@ -162,7 +162,7 @@ class _List(Codec):
 
 @final
 class _Keyed(Codec):
-    """A dictionary by numbers."""
+    """A dictionary with integer keys."""
 
     def __init__(self, codec: Codec) -> None:
         super().__init__(LENGTH.size)
@@ -201,7 +201,7 @@ class _Tuple(Codec):
 
 @final
 class _Field:
-    """`bit` is 0 for one that is always written; a flag is nothing but its bit."""
+    """`bit` is 0 for a field that is always written; a flag is only its bit."""
 
     def __init__(self, name: str, bit: int, absent: object, codec: Codec | None) -> None:
         self.name = name
@@ -226,7 +226,7 @@ class _Record(Codec):
         self._bits = 0
 
     def add(self, name: str, form: Form, codec: Codec | None) -> None:
-        """A field more; a flag has no codec."""
+        """Add a field; a flag has no codec."""
         bit = 0
         if form.kind == OPTIONAL:
             bit = self._bits + 1
@@ -268,7 +268,7 @@ class _Record(Codec):
 
 @final
 class Codecs:
-    """The codecs of classes: those that are written by hand, and the derived ones of all others."""
+    """The codecs of classes: hand-written ones, and derived ones for all others."""
 
     def __init__(self, by_hand: dict[type[object], Codec]) -> None:
         self._of = dict(by_hand)
@@ -312,9 +312,9 @@ Kind = TypeVar("Kind")
 
 @final
 class Tagged(Generic[Kind]):
-    """What is one of several classes, with a byte that tells which: the place among them, from 1.
+    """A value of one of several classes, with a byte for its class: the index, from 1.
 
-    `noun` is what to call something that is none of them.
+    `noun` is the word for such a value in errors.
     """
 
     def __init__(self, noun: str, kinds: tuple[type[object], ...], codecs: Codecs) -> None:
@@ -325,7 +325,7 @@ class Tagged(Generic[Kind]):
         }
 
     def put(self, writer: FieldWriter, value: Kind) -> int:
-        """Write the fields; the tag."""
+        """Write the fields; returns the tag."""
         tag = self.tags[type(value)]
         self._codecs[tag - 1].put(writer, value)
         return tag

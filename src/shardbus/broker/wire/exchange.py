@@ -1,7 +1,7 @@
 """Answers as the fields of a frame.
 
-The codecs of what is said often are written by hand, and write what the derived ones would. That of
-a `Delivery` has none to compare with: its payload stands where that of its entry would.
+The codecs of frequent answers are written by hand, with the same result as the derived ones. That
+of a `Delivery` has no derived one to compare with: its payload is written in place of its entry's.
 """
 # Compiled by mypyc.
 
@@ -193,7 +193,7 @@ _SETTLED: Final = REPLIES.tags[Settled]
 
 
 def encode_answer(writer: FieldWriter, answer: Reply | Refused | Unavailable) -> int:
-    """Write the fields; the tag that tells which answer they are of."""
+    """Write the fields; returns the tag of the answer."""
     if isinstance(answer, Sent):
         _SENTS.put(writer, answer)
         return _SENT_TAG
@@ -224,7 +224,7 @@ def decode_answer(tag: int, reader: FieldReader) -> Reply | Refused | Unavailabl
     if tag == _REFUSED:
         kind = _KIND_OF.get(reader.text())
         if kind is None:
-            raise WireError("a refusal is of a kind that does not exist")
+            raise WireError("the kind of a refusal does not exist")
         return Refused(kind, reader.text())
     if tag == _UNAVAILABLE:
         is_unknown = reader.flag()

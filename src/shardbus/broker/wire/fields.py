@@ -26,7 +26,7 @@ HAS_FIFTH: Final = 16
 
 
 class WireError(Exception):
-    """The other side sent what no frame can be, or something cannot be put into a frame."""
+    """The other side sent an invalid frame, or something does not fit in a frame."""
 
 
 @final
@@ -46,7 +46,7 @@ class FieldWriter:
         return b"".join(self.parts)
 
     def reserve(self) -> int:
-        """The place of a part that is known only after those that follow it."""
+        """Reserve the place of a part that is known only after those that follow it."""
         self.parts.append(b"")
         return len(self.parts) - 1
 
@@ -71,7 +71,7 @@ class FieldWriter:
 
     def fixed(self, value: bytes, size: int) -> None:
         if len(value) != size:
-            raise WireError(f"{len(value)} bytes where {size} belong")
+            raise WireError(f"a field has {len(value)} bytes instead of {size}")
         self.parts.append(value)
 
     def optional_texts(self, first: str | None, second: str | None) -> None:
@@ -104,7 +104,7 @@ class FieldReader:
             raise WireError(f"{self.left()} bytes follow the last field of a frame")
 
     def step(self, size: int) -> int:
-        """Move on; where the field that was passed begins."""
+        """Advance; returns where the skipped field begins."""
         start = self.position
         if size > len(self.buffer) - start:
             raise WireError("a frame ends in the middle of a field")
@@ -130,14 +130,14 @@ class FieldReader:
             raise WireError(f"there is no {noun} {value}")
 
     def bits(self, known: int, noun: str) -> int:
-        """Which of the fields follow that a record may lack."""
+        """Which of the optional fields of a record follow."""
         value = self.u8()
         self.check_bits(value, known, noun)
         return value
 
     def check_bits(self, value: int, known: int, noun: str) -> None:
         if value > known:
-            raise WireError(f"{value} says of a {noun} what nobody knows")
+            raise WireError(f"{value} has unknown bits for a {noun}")
 
     def u16(self) -> int:
         value: int = U16.unpack_from(self.buffer, self.step(2))[0]
@@ -152,7 +152,7 @@ class FieldReader:
         return value
 
     def count(self, size_min: int) -> int:
-        """How many elements follow; believed only if so many could be there."""
+        """The number of elements that follow, checked against the bytes left."""
         value = self.u32()
         if value * size_min > self.left():
             raise WireError(f"{value} elements do not fit in the {self.left()} bytes left")

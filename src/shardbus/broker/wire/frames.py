@@ -1,4 +1,4 @@
-"""What a gateway and a broker in another process say to each other; `wire` puts it into bytes."""
+"""The frames between a gateway and a broker in another process; `codec` encodes them."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _PAGE: Final = record(Page, fields(is_end=FLAG, damaged=NUMBERS, entries=list_of
 
 @final
 class Hello(Declared):
-    """Broker to gateway, first of all: prove that you know the secret.
+    """Broker to gateway, the first frame: prove that you know the secret.
 
-    `namespace_id` is that of the broker's store, empty if that belongs to no namespace yet.
+    `namespace_id` is that of the broker's store, empty if it does not belong to a namespace yet.
     """
 
     FIELDS = fields(version=SHORT, name=TEXT, nonce=_NONCE, namespace_id=TEXT)
@@ -71,7 +71,7 @@ class Prove(Declared):
 
 @final
 class Welcome(Declared):
-    """Broker to gateway: the broker's own proof; from now on everything else may be said."""
+    """Broker to gateway: the broker's own proof; from now on all other frames are allowed."""
 
     FIELDS = fields(proof=_PROOF)
 
@@ -91,7 +91,9 @@ class Reject(Declared):
 
 @final
 class Beat(Declared):
-    """Either way, several times a second: still here. `catalogue_version` is 0 without one."""
+    """In both directions, several times a second: still alive. `catalogue_version` is 0 without a
+    catalogue.
+    """
 
     FIELDS = fields(catalogue_version=NUMBER)
 
@@ -122,9 +124,9 @@ class Request:
 
 @final
 class Answered:
-    """Broker to gateway: what became of a request.
+    """Broker to gateway: the result of a request.
 
-    A `Received` may come in several frames, of which only the last says `is_last`; a failed
+    A `Received` may come in several frames, of which only the last has `is_last`; a failed
     `Browse`, `ListSessions` or `Ask` is answered by a `Refused` or `Unavailable` too.
     """
 
@@ -138,7 +140,7 @@ class Answered:
 
 @final
 class Browse(Declared):
-    """Gateway to broker: read messages without touching them. Answered by `Browsed`."""
+    """Gateway to broker: read messages without changing them. Answered by `Browsed`."""
 
     FIELDS = fields(
         request_id=NUMBER,
@@ -214,10 +216,10 @@ class Listed(Declared):
 
 @final
 class Watch(Declared):
-    """Gateway to broker: say `Woken`, once, as soon as this line has messages to receive.
+    """Gateway to broker: send `Woken`, once, as soon as this line has messages to receive.
 
-    The line may be SESSIONS; with the token of a held session it is about that session, and its
-    loss wakes too.
+    The line may be SESSIONS. With the token of a held session it is about that session; its loss
+    wakes too.
     """
 
     FIELDS = fields(fragment=_FRAGMENT, line=_WATCHED, session=DATA)
@@ -250,7 +252,7 @@ class Woken(Declared):
 
 @final
 class State(Declared):
-    """Broker to gateway: a fragment is now in another of FRAGMENT_STATES."""
+    """Broker to gateway: the state of a fragment has changed to another of FRAGMENT_STATES."""
 
     FIELDS = fields(fragment=_FRAGMENT, state=word(FRAGMENT_STATES, "state"), reason=TEXT)
 
@@ -282,7 +284,7 @@ class Told(Declared):
 
 @final
 class Fence(Declared):
-    """Broker to gateway, after the broker stood still: which requests did you give up?"""
+    """Broker to gateway, after the broker was stopped: which requests did you give up?"""
 
     FIELDS = fields(number=NUMBER)
 

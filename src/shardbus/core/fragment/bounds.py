@@ -1,4 +1,4 @@
-"""The bounds of a fragment's memory as a value, so that a test can have small ones."""
+"""The bounds of a fragment's memory as a value, so that a test can use smaller ones."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from shardbus.core.limits import (
 
 @final
 class Bounds:
-    """What one fragment may keep in memory and read at once; `limits` says why so much."""
+    """How much one fragment may keep in memory and read at once; `limits` gives the reasons."""
 
     def __init__(  # noqa: PLR0913 - a record, all by keyword
         self,

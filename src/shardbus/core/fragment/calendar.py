@@ -1,4 +1,6 @@
-"""What time does to messages: they expire, are activated on schedule, or end their delay."""
+"""What time does to messages: they expire, become active on schedule, or reach the end of a
+delay.
+"""
 
 from __future__ import annotations
 
@@ -20,36 +22,38 @@ from shardbus.core.message import (
 from shardbus.core.sequence import sequence_number
 from shardbus.core.sessions.table import session_of
 
-# Expired messages that are locked stay due in the store; they are looked at again after so long.
+# Expired messages that are locked stay due in the store. They are read again after this time.
 DUE_RETRY_MS: Final = 1_000
 
 
 @final
 class Calendar:
-    """Moves the messages that the store found due; of the rest only the next moment is known."""
+    """Moves the messages that the store found due. Of all others only the next due moment is
+    known.
+    """
 
     def __init__(self, fragment_number: int, ledger: Ledger) -> None:
         self._fragment_number = fragment_number
         self._ledger = ledger
-        # Due messages that were locked when they were last read: they stand in the way of others.
+        # Due messages that were locked when they were last read: a read must reach past them.
         self._locked = 0
-        # By the steady clock: the wall clock of now may be an hour ahead of what it says next.
+        # By the steady clock, because the wall clock may be set back after this reading.
         self.deadline_ms = NEVER_MS
 
     def tick(self) -> None:
-        """Have the store asked again, if that was put off until now."""
+        """Let the store be asked again if the retry is due by now."""
         if NEVER_MS < self.deadline_ms <= self._ledger.steady_ms:
             self.deadline_ms = NEVER_MS
             self._ledger.note_due(AT_ONCE_MS)
 
     def count_max(self) -> int:
-        """How many due messages to read, so that locked ones do not hide the rest."""
+        """How many due messages to read, so that locked ones do not hide the others."""
         return self._ledger.bounds.due_count_max + self._locked
 
     def turn(
         self, entries: list[Entry], damaged: list[Entry], next_due_ms: int, now_ms: int
     ) -> None:
-        """Move what was found due while no command was applied."""
+        """Move the due messages that were read while no command was applied."""
         ledger = self._ledger
         free = ledger.untaken(entries)
         expired = self._expired(free, now_ms)
@@ -74,7 +78,9 @@ class Calendar:
             self._ledger.next_due_ms = next_due_ms
 
     def _expired(self, free: list[Entry], now_ms: int) -> list[Entry]:
-        """Messages in memory go by what memory says, the others by what the store says."""
+        """The messages that have expired: those in memory by their state in memory, others by the
+        store's.
+        """
         ledger = self._ledger
         found = [
             e for e in free if e.state == DEFERRED or (e.state == DELAYED and e.is_expired(now_ms))
@@ -98,7 +104,7 @@ class Calendar:
         return active
 
     def _enqueue(self, scheduled: list[Entry], now_ms: int) -> None:
-        """Scheduled messages become new ones: enqueued now, and numbered by that (10.1)."""
+        """Enqueue scheduled messages now: they get new sequence numbers and a new enqueue time."""
         if not scheduled:
             return
         ledger = self._ledger

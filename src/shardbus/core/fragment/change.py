@@ -1,4 +1,4 @@
-"""What a fragment decided, in the words a store remembers it by."""
+"""The changes that a fragment decides, as a store receives them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardbus.core.message import Entry
 
 @final
 class Append:
-    """New messages with rising sequence numbers, on the main line, active or scheduled."""
+    """New messages with ascending sequence numbers, on the main line, active or scheduled."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self.entries = entries
@@ -18,9 +18,9 @@ class Append:
 
 @final
 class AppendReserved:
-    """New scheduled messages whose sequence numbers were given out before, by an earlier commit.
+    """New scheduled messages whose sequence numbers an earlier commit reserved.
 
-    No message ever had one of these numbers.
+    No message had one of these numbers before.
     """
 
     def __init__(self, entries: list[Entry]) -> None:
@@ -40,7 +40,7 @@ class Update:
 
 @final
 class Remove:
-    """Messages that are gone for good; each was appended before, perhaps in the same commit."""
+    """Messages that are removed for good; each was appended before, perhaps in the same commit."""
 
     def __init__(self, sequence_numbers: list[int]) -> None:
         self.sequence_numbers = sequence_numbers
@@ -48,7 +48,7 @@ class Remove:
 
 @final
 class StateChange:
-    """The state of a session (of the main line); None: it has none any more."""
+    """The new state of a session of the main line; None removes the state."""
 
     def __init__(self, session_id: str, state: bytes | None, at_ms: int) -> None:
         self.session_id = session_id
@@ -58,7 +58,7 @@ class StateChange:
 
 @final
 class Remember:
-    """Message ids that were accepted at a moment, as digests of DIGEST_BYTES one after another."""
+    """Message ids that were accepted at a moment, as concatenated digests of DIGEST_BYTES each."""
 
     def __init__(self, at_ms: int, digests: bytes) -> None:
         self.at_ms = at_ms
@@ -67,10 +67,10 @@ class Remember:
 
 @final
 class ForgetIds:
-    """Message ids that were accepted up to a moment need not be remembered any more.
+    """The store need no longer remember message ids that were accepted up to a moment.
 
-    A store may remove them in pieces and later; those it still has when a fragment is loaded are
-    sorted out by the fragment.
+    A store may remove them later and in pieces. A fragment that is loaded ignores the expired ids
+    that the store still has.
     """
 
     def __init__(self, until_ms: int) -> None:
@@ -81,7 +81,7 @@ class ForgetIds:
 class RecordChange:
     """A small record that a fragment keeps beside its messages, by kind and key; None removes it.
 
-    All records of a fragment are in memory while it runs, so there must be few and small ones.
+    A running fragment has all its records in memory, so they must be few and small.
     """
 
     def __init__(self, kind: int, key: bytes, data: bytes | None) -> None:
@@ -92,9 +92,9 @@ class RecordChange:
 
 @final
 class StagePut:
-    """A piece of a stage, which nobody sees. One of that number is replaced.
+    """A piece of a stage, which nobody sees yet. It replaces a piece of the same number.
 
-    `payloads` are kept beside `data`, so that `Adopt` makes messages of them where they lie.
+    `payloads` are stored beside `data`, so that `Adopt` can make messages of them in place.
     """
 
     def __init__(
@@ -108,10 +108,10 @@ class StagePut:
 
 @final
 class Adopt:
-    """All payloads of a piece become messages, active and on the main line; the piece is gone.
+    """Turns all payloads of a piece into active messages of the main line, and removes the piece.
 
-    Their sequence numbers follow each other from `first` on. `expires_at_ms` has a moment for each,
-    or one that is that of all. The same commit changes nothing else about these messages.
+    Their sequence numbers are consecutive from `first`. `expires_at_ms` has one moment for each
+    message, or a single one for all. The same commit changes nothing else about these messages.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Adopt:
 
 @final
 class StageDrop:
-    """A stage is over: all of its pieces go; or those up to a number, because they are sent."""
+    """Removes all pieces of a stage that is over, or the pieces up to a number, which were sent."""
 
     def __init__(self, stage: bytes, until: int = BATCH_MAX) -> None:
         self.stage = stage
@@ -160,10 +160,10 @@ Change = (
 
 @final
 class LineCounters:
-    """How many messages a line holds, by state (locked ones included), and the bytes of all.
+    """How many messages a line holds by state, locked ones included, and the bytes of all.
 
-    `count` are the active ones, `scheduled` the scheduled and delayed ones. Set-aside ones are in
-    none of these.
+    `count` is the number of active messages, `scheduled` that of scheduled and delayed ones.
+    Messages that are set aside are counted nowhere.
     """
 
     def __init__(
@@ -179,9 +179,10 @@ class LineCounters:
 class Counters:
     """A fragment's totals, stored with every commit so that start-up need not count.
 
-    `last_counter` is the counter part of the last sequence number given out.
-    `lines[line]` exists for MAIN_LINE, DEAD_LETTER_LINE and TRANSFER_DEAD_LETTER_LINE.
-    `states` sessions have a state, of `state_bytes` together; `duplicates` were ever dropped.
+    `last_counter` is the counter part of the last sequence number given out. `lines[line]` exists
+    for MAIN_LINE, DEAD_LETTER_LINE and TRANSFER_DEAD_LETTER_LINE. `states` is the number of
+    sessions with a state, `state_bytes` the size of these states, and `duplicates` the number of
+    messages that were ever dropped as duplicates.
     """
 
     def __init__(

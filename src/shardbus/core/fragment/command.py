@@ -1,4 +1,4 @@
-"""Every request a fragment accepts, and what it answers, by families."""
+"""Every command that a fragment accepts, and its reply, by family."""
 
 from __future__ import annotations
 
@@ -143,14 +143,14 @@ class FragmentRules:
         self.size_bytes_max = size_bytes_max
         self.requires_session = requires_session
         self.duplicate_window_ms = duplicate_window_ms  # 0: duplicates are not detected
-        self.is_partitioned = is_partitioned  # then a duplicate also has the same partition key
+        self.is_partitioned = is_partitioned  # True: a duplicate has the same partition key too
         self.state_bytes_max = state_bytes_max
-        self.is_topic = is_topic  # then active messages are published, not kept
+        self.is_topic = is_topic  # True: active messages are published, not kept
 
 
 @final
 class SetAside(Asked):
-    """Take messages whose stored record is damaged out of service, unless they are gone since.
+    """Take messages whose stored record is damaged out of service, if they still exist.
 
     Answered by `Purged`.
     """
@@ -169,7 +169,7 @@ class Configure(Asked):
 
 @final
 class Tick(Asked):
-    """Time has passed: let go of expired locks, sessions and messages."""
+    """Time has passed: end expired locks, session holds and messages."""
 
 
 ClientCommand = (
@@ -184,7 +184,7 @@ ClientCommand = (
 """The commands that come from gateways."""
 
 RunnerCommand = SetAside | Configure | Tick | PublishOn
-"""The commands of a broker's own."""
+"""The commands that a broker itself gives."""
 
 Command = ClientCommand | RunnerCommand
 

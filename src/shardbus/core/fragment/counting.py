@@ -1,4 +1,4 @@
-"""Keeps a fragment's counters in step with the messages that come, go and change their state."""
+"""Keeps a fragment's counters in step with its messages."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from shardbus.core.message import ACTIVE, DEFERRED, SET_ASIDE, Entry
 
 
 def count_in(counters: Counters, entry: Entry) -> None:
-    """Count a message where it is now."""
+    """Count a message under its present line and state."""
     _count(counters, entry, 1)
 
 
 def count_out(counters: Counters, entry: Entry) -> None:
-    """Stop counting a message where it still is."""
+    """Stop counting a message under its present line and state, before these change."""
     _count(counters, entry, -1)
 
 

@@ -1,6 +1,6 @@
-"""How messages come into a fragment: quota, sessions, duplicates, numbers and times.
+"""How messages enter a fragment: quota, sessions, duplicates, numbers and times.
 
-They are sent to a queue or a topic; what a topic publishes is delivered to its subscriptions.
+Clients send messages to queues and topics; a topic delivers what it publishes to its subscriptions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_SESSION_TEXT: Final = (
 
 @final
 class Entrance(Handler):
-    """Decides what becomes of messages that are sent to one fragment."""
+    """Decides what happens to messages that are sent to one fragment."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class Entrance(Handler):
         self._fragment_number = fragment_number
         self._ledger = ledger
         self._history = history
-        # Ids are dated as if the wall clock had not been set since the fragment was loaded: that
-        # forgets none before its time, nor all of them in a moment when the clock was wrong.
+        # Ids are dated as if the wall clock had not been set since the fragment was loaded. So no
+        # id is forgotten early, and a wrong clock does not make the fragment forget all of them.
         self._ids_ahead_ms = loaded_at_ms - ledger.steady_ms
-        # When to look whether all that is remembered has expired, should nobody send any more.
+        # When to check whether all remembered ids have expired, in case nobody sends any more.
         self.deadline_ms = NEVER_MS
         if history.is_stored():
             self._note_deadline(max(ledger.rules.duplicate_window_ms, 1))
@@ -62,17 +62,19 @@ class Entrance(Handler):
         return sent
 
     def check_ticket(self, ticket: Ticket | None) -> None:
-        """Refused when whoever numbered the command has given it up, or it cannot be remembered."""
+        """Refused when the sender has given the command up, or when the ticket cannot be
+        remembered.
+        """
         if ticket is not None:
             self.tickets.check(ticket, self._ids_at_ms())
 
     def note_ticket(self, ticket: Ticket | None, reply: Sent | None) -> None:
-        """A command whose ticket was checked is done with the next commit."""
+        """The next commit stores the command of a ticket that was checked."""
         if ticket is not None:
             self.tickets.note(ticket, reply, self._ids_at_ms())
 
     def decide(self, command: Command, now_ms: int) -> Judged:
-        """What became of sends whose answers were lost."""
+        """Tell a sender which of the sends whose answers it lost are stored."""
         assert isinstance(command, AskTickets)
         return self.tickets.judge(command, self._ids_at_ms())
 
@@ -83,16 +85,18 @@ class Entrance(Handler):
         self.check_ids(messages)
 
     def check_turn(self, messages: list[Message]) -> None:
-        """Refused when one of them would overtake what was promised before."""
+        """Refused when one of these messages would overtake a promised message with the same
+        key.
+        """
         ledger = self._ledger
         detects_duplicates = ledger.rules.duplicate_window_ms > 0
         self.promised_keys.check(messages, detects_duplicates, ledger.steady_ms)
 
     def check_ids(self, messages: list[Message]) -> None:
-        """Refused when their ids cannot all be remembered."""
+        """Refused when the fragment cannot remember the ids of all these messages."""
         rules = self._ledger.rules
         if len(self._history) + len(messages) <= self._remembered_max():
-            # They can, whichever of them are duplicates.
+            # There is room for all ids, even if none of the messages is a duplicate.
             return
         if rules.duplicate_window_ms > 0:
             until_ms = self._ids_at_ms() - rules.duplicate_window_ms
@@ -100,17 +104,19 @@ class Entrance(Handler):
             self._check_room(len(sifted.digests) // DIGEST_BYTES, until_ms)
 
     def check_id_count(self, count: int) -> None:
-        """Refused when so many ids cannot be remembered, should none be of a duplicate."""
+        """Refused when the fragment cannot remember `count` more ids, assuming that none is a
+        duplicate.
+        """
         rules = self._ledger.rules
         if rules.duplicate_window_ms > 0:
             self._check_room(count, self._ids_at_ms() - rules.duplicate_window_ms)
 
     def _remembered_max(self) -> int:
-        """How many ids there may be but for those that are promised."""
+        """How many ids the fragment may remember, leaving room for those of promised messages."""
         return self._ledger.bounds.remembered_max - self._ledger.promised_ids
 
     def admit(self, messages: list[Message], now_ms: int, *, is_checked: bool) -> Sent:
-        """Store messages; those that were checked before are never refused."""
+        """Store messages. Messages that were checked before are never refused."""
         duplicates: list[int] | None = None
         if self._ledger.rules.duplicate_window_ms > 0:
             sifted = self._sift(messages, now_ms, is_checked=is_checked)
@@ -119,10 +125,10 @@ class Entrance(Handler):
         return Sent(sequence_number(self._fragment_number, first), len(messages), duplicates)
 
     def admit_reserved(self, reserved: list[Reserved], now_ms: int) -> None:
-        """Schedule messages that were checked under the numbers that they have.
+        """Schedule checked messages under the numbers that were reserved for them.
 
-        Those whose time has come meanwhile get new numbers, as they would have if they had waited
-        for it; a duplicate leaves its number to nobody.
+        A message whose time has come already gets a new number, as if it had waited for that
+        moment. The number of a duplicate stays unused.
         """
         ledger = self._ledger
         if ledger.rules.duplicate_window_ms > 0:
@@ -143,7 +149,7 @@ class Entrance(Handler):
             self._enter(due, now_ms)
 
     def _sift(self, messages: list[Message], now_ms: int, *, is_checked: bool) -> Sifted:
-        """Those of the messages that are no duplicates; they are remembered."""
+        """The messages that are not duplicates; their ids are remembered from now on."""
         rules = self._ledger.rules
         until_ms = self._ids_at_ms() - rules.duplicate_window_ms
         sifted = self._history.sift(messages, rules.is_partitioned, until_ms)
@@ -154,7 +160,7 @@ class Entrance(Handler):
         return sifted
 
     def _enter(self, messages: list[Message], now_ms: int) -> int:
-        """Give new messages their numbers and let them in; the counter of the first."""
+        """Number new messages and let them in; returns the counter of the first."""
         ledger = self._ledger
         first = ledger.counters.last_counter + 1
         entries = self._entries(messages, first, now_ms)
@@ -166,7 +172,7 @@ class Entrance(Handler):
         return first
 
     def takes_plain(self, messages: list[Message]) -> bool:
-        """Whether nothing but their times to live is looked at when these are sent later."""
+        """Whether only the times to live of these messages matter when they are published later."""
         ledger = self._ledger
         if ledger.rules.is_topic or ledger.rules.duplicate_window_ms > 0:
             return False
@@ -175,7 +181,7 @@ class Entrance(Handler):
         return all(message.scheduled_at_ms == NEVER_MS for message in messages)
 
     def adopt(self, stage: bytes, number: int, piece: ReadPiece, now_ms: int) -> None:
-        """Send messages that were plain when they were staged; none is refused."""
+        """Publish messages that were plain when they were staged; none is refused."""
         ledger = self._ledger
         counters = ledger.counters
         first = counters.last_counter + 1
@@ -192,7 +198,7 @@ class Entrance(Handler):
         )
 
     def _expiry_ms(self, said_ms: int, enqueued_at_ms: int) -> int:
-        """When a message ends whose sender said so of its time to live (-1: nothing)."""
+        """When a message expires whose sender gave this time to live (-1: none)."""
         ttl_ms = said_ms
         default_ttl_ms = self._ledger.rules.default_ttl_ms
         if ttl_ms < 0 or 0 <= default_ttl_ms < ttl_ms:
@@ -200,14 +206,14 @@ class Entrance(Handler):
         return NEVER_MS if ttl_ms < 0 else enqueued_at_ms + ttl_ms
 
     def number_copies(self, count: int) -> int:
-        """The first of `count` more numbers, for further copies of what was published."""
+        """Reserve `count` numbers for further copies of published messages; returns the first."""
         counters = self._ledger.counters
         first = counters.last_counter + 1
         counters.last_counter += count
         return sequence_number(self._fragment_number, first)
 
     def deliver(self, entries: list[Entry]) -> None:
-        """Take over copies of what a topic published, whatever they are: none is refused."""
+        """Take over copies of what a topic published. None is refused."""
         ledger = self._ledger
         welcome: list[Entry] = []
         dead: list[Entry] = []
@@ -226,7 +232,7 @@ class Entrance(Handler):
             ledger.dead_letter([entry], entry.reason, entry.description)
 
     def forget_expired_ids(self, now_ms: int) -> None:
-        """Give memory and rows back once the last id has expired."""
+        """Free memory and stored rows once the last id has expired."""
         if self.deadline_ms == NEVER_MS or self._ledger.steady_ms < self.deadline_ms:
             return
         window_ms = self._ledger.rules.duplicate_window_ms
@@ -247,7 +253,7 @@ class Entrance(Handler):
         self.deadline_ms = max(at_ms, AT_ONCE_MS)
 
     def is_full(self) -> bool:
-        """Whether the next send is refused for the size of what is held."""
+        """Whether the next send is refused because of the fragment's size."""
         return self._total_bytes() >= self._ledger.rules.size_bytes_max
 
     def _total_bytes(self) -> int:
@@ -255,7 +261,7 @@ class Entrance(Handler):
         return ledger.counters.total_bytes() + ledger.subscribed_bytes + ledger.staged_bytes
 
     def check_kind(self, messages: list[Message]) -> None:
-        """Refused when the fragment is full, or does not take messages such as these."""
+        """Refused when the fragment is full, or does not accept messages of this kind."""
         self._check_size()
         if self._ledger.sessions is not None:
             _check_sessions(messages)
@@ -279,9 +285,10 @@ class Entrance(Handler):
             raise Refused(
                 QUOTA_EXCEEDED,
                 f"Fragment {self._fragment_number} remembers {len(history)} message ids for "
-                f"duplicate detection, is to publish {self._ledger.promised_ids} more, and cannot "
-                f"take {count} beside them: shorten the duplicate detection window, partition the "
-                "entity, use smaller batches, or send more slowly.",
+                f"duplicate detection, has room reserved for {self._ledger.promised_ids} "
+                f"promised ones, and cannot take {count} more: shorten the duplicate "
+                "detection window, partition the entity, use smaller batches, or send more "
+                "slowly.",
             )
 
     def _remember(self, digests: bytes, now_ms: int) -> None:
@@ -301,7 +308,7 @@ class Entrance(Handler):
     def _count_duplicates(self, count: int) -> None:
         if count > 0:
             self._ledger.counters.duplicates += count
-            # Counters are stored with changes, and nothing else may have changed.
+            # Counters are stored only together with changes, and there may be no other change.
             self._ledger.changes.append(Update([]))
 
     def _entries(self, messages: list[Message], counter: int, now_ms: int) -> list[Entry]:
@@ -338,8 +345,8 @@ class Entrance(Handler):
         return entries
 
     def _adapt(self, entry: Entry) -> None:
-        """Let the subscription's time to live end that of the topic, and keep a
-        session where one is required (11).
+        """Apply the subscription's time to live, and keep the session id where sessions are
+        required.
         """
         rules = self._ledger.rules
         if rules.default_ttl_ms >= 0:

@@ -1,4 +1,4 @@
-"""Who says what the commands of a family need, and decides them."""
+"""The interface of the handlers: each decides the commands of one family."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from shardbus.core.fragment.need import Need
 
 
 class Handler:
-    """Decides the commands of one family for one fragment. This one has none."""
+    """Decides the commands of one family for one fragment. This base class decides none."""
 
     def need(self, command: Command, now_ms: int) -> Need | None:
         """What must be read from the store before this command can be decided."""
         return None
 
     def decide(self, command: Command, now_ms: int) -> Reply:
-        """`Refused` means that nothing has changed."""
-        raise TypeError(f"nobody decides about {type(command).__name__}")
+        """Decide the command. `Refused` means that nothing has changed."""
+        raise TypeError(f"no handler decides {type(command).__name__}")

@@ -1,9 +1,9 @@
-"""The fragment: one ordered slice of an entity, as a pure state machine (D1, D2).
+"""The fragment: one ordered slice of an entity, as a pure state machine.
 
-`apply` decides, a large decision in several steps; the caller makes all its changes durable at once
-and only then passes the reply on. Locks, holds of sessions and the windows of waiting messages live
-in memory alone. A Fragment whose changes could not be committed must be thrown away and made anew
-from the store.
+`apply` decides, a large decision in several steps. The caller makes all its changes durable at once
+and only then passes the reply on. Locks, session holds and the windows of waiting messages live in
+memory alone. A Fragment whose changes could not be committed must be thrown away and loaded from
+the store again.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ from shardbus.core.stages.staging import Staging
 from shardbus.core.transactions.committing import FragmentTransactions
 from shardbus.core.transfers.transferring import Transfers
 
-# What a fragment decides itself needs no handler.
+# The handler of the commands that the fragment decides itself.
 _NOBODY: Final = Handler()
 
 
 @final
 class Outcome:
-    """What a command led to: changes to commit, then the reply to give."""
+    """The result of a command: the changes to commit, then the reply to give."""
 
     def __init__(self, changes: list[Change], reply: Reply) -> None:
         self.changes = changes
@@ -100,8 +100,8 @@ class Fragment:
 
     `intake` takes over what was read from the store; `tickets` adds its own changes to a commit.
 
-    Time is two readings: `now_ms` of the wall clock, for moments, and `steady_ms` of a clock that
-    is never set, for what lasts. NEVER_MS in place of the latter: the two agree.
+    Every call gets two readings of time: `now_ms` of the wall clock, for moments, and `steady_ms`
+    of a clock that is never set, for durations. With NEVER_MS as `steady_ms` both are `now_ms`.
     """
 
     def __init__(  # noqa: PLR0913 - what it was when it was stored, and its bounds
@@ -163,7 +163,8 @@ class Fragment:
     def need(self, command: Command, now_ms: int, steady_ms: int = NEVER_MS) -> Need | None:
         """What must be read from the store and taken over before this command can be applied.
 
-        Ask again afterwards, until it is None, and apply the command then, before anything else.
+        Call it again after each read until it returns None, then apply the command before any
+        other.
         """
         self._read_clock(now_ms, steady_ms)
         if isinstance(command, AboutMessages):
@@ -174,7 +175,7 @@ class Fragment:
         self._ledger.steady_ms = now_ms if steady_ms == NEVER_MS else steady_ms
 
     def apply(self, command: Command, now_ms: int, steady_ms: int = NEVER_MS) -> Outcome:
-        """Decide. `Refused` means that nothing has changed."""
+        """Decide a command. `Refused` means that nothing has changed."""
         self._read_clock(now_ms, steady_ms)
         self._ledger.changes = []
         self.intake.begin()
@@ -183,18 +184,19 @@ class Fragment:
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether what was decided last is too large for one step: see `decide_on`."""
+        """Whether the last decision is too large for one step: see `decide_on`."""
         return self._staging.is_publishing
 
     @property
     def is_publishing(self) -> bool:
-        """Whether stages are being published: `PublishOn` sends the next of what is in them."""
+        """Whether stages are being published: each `PublishOn` sends the next part of them."""
         return self._staging.is_under_way
 
     def decide_on(self, count_max: int) -> list[Change]:
-        """The next step of what was decided last, so many messages; none: it ends here.
+        """Take the next step of the last decision, for up to `count_max` messages; 0 ends it here.
 
-        Stored together with the changes of the command, before anything else; the reply stands.
+        The changes are stored together with those of the command, before any other command. The
+        reply stays the same.
         """
         self._ledger.changes = []
         self._staging.publish_on(count_max)
@@ -235,8 +237,8 @@ class Fragment:
     ) -> Received | None:
         """Answer a locking receive while removals are being stored; None: it must wait its turn.
 
-        It changes nothing that is stored, so it may run beside a commit, unless it would come upon
-        a message that is expired or whose payload the store alone has.
+        Such a receive changes nothing that is stored, so it may run during a commit. It must wait
+        when it would reach an expired message, or one whose payload only the store has.
         """
         self._read_clock(now_ms, steady_ms)
         line = self.intake.line(command.line, command.session)
@@ -252,7 +254,7 @@ class Fragment:
     # What the runner asks between commands.
 
     def configure(self, rules: FragmentRules) -> Done:
-        """Whether sessions are required cannot change."""
+        """Replace the rules. Whether sessions are required cannot change."""
         assert rules.requires_session == (self._sessions is not None)
         self._ledger.rules = rules
         return Done()
@@ -281,17 +283,19 @@ class Fragment:
         return self._is_line_ready(self._lines[line])
 
     def is_session_ready(self, token: bytes) -> bool:
-        """Whether a receive in this session would find something, or that the session is lost."""
+        """Whether a receive in this session would find a message, or find that the session is
+        lost.
+        """
         held = None if self._sessions is None else self._sessions.by_token(token)
         if held is None or self._sessions is None:
             return True
         if len(self._locks) >= self._bounds.locks_max:
-            # Locks that others let go make it ready, which nobody would notice here.
+            # Locks that other holders release make it ready too, and nothing reports those here.
             self._sessions.stir(token)
         return self._is_line_ready(held.line)
 
     def stirred(self) -> list[bytes]:
-        """The tokens of sessions that may have become ready since this was asked last."""
+        """The tokens of sessions that may have become ready since the last call."""
         return [] if self._sessions is None else self._sessions.stirred()
 
     def _is_line_ready(self, line: Line) -> bool:
@@ -301,11 +305,13 @@ class Fragment:
         return len(self._locks)
 
     def claims(self) -> Runs | None:
-        """The numbers of the messages that readers have claimed, if any: time leaves them alone."""
+        """The numbers of the messages that readers have claimed, if any: time does not change
+        those.
+        """
         return self._readers.held if self._readers.held.count else None
 
     def reader_standings(self) -> list[ReaderStanding]:
-        """How far each reader is behind; what they have claimed counts as active."""
+        """How far each reader is behind; messages that it has claimed count as active."""
         return self._readers.standings(self.counters)
 
     def size_bytes(self) -> int:
@@ -316,7 +322,7 @@ class Fragment:
         return 0 if self._sessions is None else self._sessions.held_count()
 
     def after_commit(self) -> None:
-        """Forget the payloads of delivered messages: the store has them, should they come back."""
+        """Drop the payloads of delivered messages from memory: the store still has them."""
         for entry in self._delivered:
             if self._locks.is_locked(entry.sequence_number):
                 entry.payload = None
@@ -324,11 +330,13 @@ class Fragment:
         self._ledger.lacking_bytes = 0
 
     def lacks_much(self) -> bool:
-        """Whether the answers so far lack as much as is read at once: give them before others."""
+        """Whether the replies so far lack as much as one read brings: they must be completed
+        first.
+        """
         return self._ledger.lacking_bytes >= self._bounds.lacking_bytes_max
 
     def wants_due(self, now_ms: int) -> bool:
-        """Whether messages whose time has come should be read from the store."""
+        """Whether due messages should be read from the store now."""
         return NEVER_MS < self._ledger.next_due_ms <= now_ms
 
     def due_count_max(self) -> int:
@@ -337,7 +345,7 @@ class Fragment:
     def due_in(
         self, entries: list[Entry], damaged: list[Entry], next_due_ms: int, now_ms: int
     ) -> list[Change]:
-        """Expire and activate what the store found due while no command was applied."""
+        """Expire and activate the due messages that were read while no command was applied."""
         self._ledger.changes = []
         self.intake.begin()
         self._calendar.turn(entries, damaged, next_due_ms, now_ms)
@@ -346,38 +354,39 @@ class Fragment:
     # Topics and their subscriptions.
 
     def published(self) -> list[Entry]:
-        """What became active in a topic since this was asked last, for those who subscribe.
+        """The messages of a topic that became active since the last call, for its subscriptions.
 
-        It counts as stored nowhere until a commit holds the copies and this fragment's counters.
+        They are stored nowhere until a commit has the copies and this fragment's counters.
         """
         published, self._ledger.published = self._ledger.published, []
         return published
 
     def number_copies(self, count: int) -> int:
-        """The first of `count` more sequence numbers: a subscription may get several copies of one
-        message, and only the first has the message's own number.
+        """Reserve `count` sequence numbers; returns the first. A subscription may get several
+        copies of one message, and only the first copy has the message's own number.
         """
         return self._entrance.number_copies(count)
 
     def is_full(self) -> bool:
-        """Whether the next send is refused for the size of what is held."""
+        """Whether the next send is refused because of the fragment's size."""
         return self._entrance.is_full()
 
     def note_subscribed(self, size_bytes: int) -> None:
-        """How much the subscriptions of this topic hold: it counts towards the topic's size."""
+        """Note how many bytes the subscriptions of this topic hold: they count towards its size."""
         self._ledger.subscribed_bytes = size_bytes
 
     def note_shortage(self, reason: str) -> None:
-        """Why the store takes nothing more in, or nothing: what would add to it is refused, and
-        what is there is received, settled and removed.
+        """Note why the store accepts no additions ("" when it does). While there is a reason,
+        commands that add to the store are refused; messages can still be received, settled and
+        removed.
         """
         self._ledger.shortage = reason
 
     def deliver(self, entries: list[Entry]) -> list[Change]:
         """Take over copies that the topic's fragment published, with the numbers it gave them.
 
-        The numbers rise, from one delivery to the next too. Nothing is refused: a copy that cannot
-        be received becomes a dead letter, and so does one that comes with a reason.
+        The numbers ascend, also from one delivery to the next. Nothing is refused: a copy that
+        cannot be received becomes a dead letter, and so does a copy that comes with a reason.
         """
         self._ledger.changes = []
         self.intake.begin()
@@ -431,12 +440,14 @@ class Fragment:
         return deliveries
 
     def _hand_out(self, entries: list[Entry]) -> list[Delivery]:
-        """Received and deleted: gone before it is handed over."""
+        """The deliveries of a receive-and-delete: the messages are removed before they are handed
+        over.
+        """
         self._ledger.forget(entries)
         return [Delivery(entry, entry.payload, entry.delivery_count, b"", 0) for entry in entries]
 
     def _with_payload(self, entries: list[Entry]) -> list[Entry]:
-        """The first of these that can be handed out and removed; the others wait on."""
+        """The first of these messages that have their payloads; the others keep waiting."""
         for position, entry in enumerate(entries):
             if entry.payload is None:
                 for unread in entries[position:]:
@@ -467,8 +478,8 @@ class Fragment:
         if len(self._locks) + len(entries) > self._bounds.locks_max:
             raise Refused(
                 SERVER_BUSY,
-                f"Fragment {self.number} has {len(self._locks)} messages locked, which is the "
-                "most it takes: settle some, or try again later.",
+                f"Fragment {self.number} has {len(self._locks)} locked messages, its maximum: "
+                "settle some of them, or try again later.",
             )
         for entry in entries:
             if entry.payload is None:
@@ -476,7 +487,7 @@ class Fragment:
         return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
 
     def _session_for(self, line: int, session: bytes) -> str | None:
-        """The key of the session whose deferred messages may be taken; None: those of the line."""
+        """The key of the session whose deferred messages may be received; None: any of the line."""
         if self._holds is None or line != MAIN_LINE:
             if session != NO_SESSION:
                 raise not_received_so(session)
@@ -488,7 +499,7 @@ class Fragment:
     # Settling.
 
     def _renew(self, command: Renew, now_ms: int) -> Renewed:
-        """The locks of a session's messages end with the session, whatever is renewed here."""
+        """Renew locks. The locks in a session are not renewed here: they end with the session."""
         steady_ms = self._ledger.steady_ms
         for token in command.tokens:
             if self._locks.held(token, steady_ms) is None:

@@ -1,5 +1,5 @@
-"""What a fragment reads from its store: what the commands about messages lack, and how whatever
-was read is taken over.
+"""What a fragment reads from its store: what commands about messages need, and how the fragment
+takes it over.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ from shardbus.core.stages.record import ReadStage
 
 @final
 class Intake:
-    """Feeds one fragment from its store.
-
-    Everything is taken over while no command is applied.
-    """
+    """Feeds one fragment from its store, only while no command is applied."""
 
     def __init__(self, ledger: Ledger, supply: Supply, holds: SessionHolds | None) -> None:
         self._ledger = ledger
@@ -52,12 +49,12 @@ class Intake:
         self._holds = holds
 
     def begin(self) -> None:
-        """A command is applied: what was read for it is its own, and nobody's afterwards."""
+        """A command is being applied: what was read for it can be used by it alone."""
         self._supply.begin()
         if self._holds is not None:
             self._holds.begin()
 
-    # What is lacking.
+    # What is missing.
 
     def need(self, command: MessageCommand) -> Need | None:
         if isinstance(command, (Send, Settle, Renew)):
@@ -73,7 +70,7 @@ class Intake:
         return self._supply.need_entries(numbers, CANCEL_COUNT_MAX, bytes_max=0)
 
     def line(self, number: int, session: bytes) -> Line | None:
-        """The window that a command takes from; None when the command is to be refused."""
+        """The window that a command takes from; None when the command will be refused."""
         sessions = self._ledger.sessions
         if sessions is None or number != MAIN_LINE:
             return None if session else self._ledger.lines[number]
@@ -81,7 +78,7 @@ class Intake:
         return None if held is None else held.line
 
     def wanted(self) -> NeedPage | None:
-        """The page that should be read before somebody waits for it."""
+        """The page to read ahead, before a receiver has to wait for it."""
         return self._supply.wanted()
 
     def page(self, line_number: int) -> NeedPage:
@@ -117,7 +114,7 @@ class Intake:
     def _need_whole(self, bytes_max: int) -> NeedEntries | None:
         """The payloads that were too many to be read together with their messages.
 
-        None are read of messages that are too large together: they are refused.
+        None when the messages are too large together, because the command is refused then.
         """
         unread: list[int] = []
         size_bytes = 0
@@ -143,13 +140,13 @@ class Intake:
         return self._ledger.changes
 
     def payloads_in(self, need: NeedPayloads, payloads: dict[int, bytes | None]) -> list[Change]:
-        """None is a damaged payload."""
+        """Take over payloads that were read; None stands for a damaged one."""
         self._ledger.changes = []
         line = self._ledger.lines[need.line]
         if need.session != NO_SESSION:
             assert self._ledger.sessions is not None
             held = self._ledger.sessions.by_token(need.session)
-            assert held is not None, "a hold does not end while its messages are being read"
+            assert held is not None, "the hold ended while its messages were being read"
             line = held.line
         line.fill(payloads)
         damaged = [number for number, payload in payloads.items() if payload is None]
@@ -181,7 +178,7 @@ class Intake:
             self._holds.candidate_in(need.session_id, line, now_ms)
         else:
             held = sessions.by_token(need.session)
-            assert held is not None, "a hold does not end while its messages are being read"
+            assert held is not None, "the hold ended while its messages were being read"
             self._fill(held.line, entries, damaged, is_end)
         if damaged:
             self._ledger.set_aside(damaged, MAIN_LINE)

@@ -1,8 +1,7 @@
 """The messages of a fragment and the moves they can make.
 
-Each move changes the counters, what is in memory and the list of changes to store together; the
-rules about when to make which are in `fragment`, `calendar` and
-`core.sessions.holding`.
+Each move changes the counters, the messages in memory and the list of changes to store together.
+The rules about when to make which move are in `fragment`, `calendar` and `sessions.holding`.
 """
 
 from __future__ import annotations
@@ -36,33 +35,36 @@ EXPIRED: Final = "TTLExpiredException"
 
 @final
 class Ledger:
-    """One fragment's messages: counted all of them, in memory those that are near."""
+    """One fragment's messages: counts of all of them, and in memory those at the front of the
+    lines.
+    """
 
     def __init__(
         self, rules: FragmentRules, counters: Counters, next_due_ms: int, bounds: Bounds
     ) -> None:
-        # What the steady clock reads while a command is decided: what lasts is measured by it,
-        # and moments by the `now_ms` that goes from hand to hand (docs/adr/0035-two-clocks.md).
+        # The steady clock's reading for the command that is being decided. Durations are measured
+        # by it, moments by the `now_ms` that is passed along (docs/adr/0035-two-clocks.md).
         self.steady_ms = NEVER_MS
         self.rules = rules
         self.counters = counters
         self.next_due_ms = next_due_ms
         self.bounds = bounds
         self.changes: list[Change] = []
-        # Of a topic: what its subscriptions are to get, and how much they hold already.
+        # For a topic: the messages that its subscriptions are to get, and the bytes they hold
+        # already.
         self.published: list[Entry] = []
         self.subscribed_bytes = 0
-        # Why the store takes nothing more in; empty while it does.
+        # Why the store accepts no additions; empty while it does.
         self.shortage = ""
-        # What is staged and no message yet, and of that what will be, come what may, and has ids.
+        # The bytes that are staged, and the ids of staged messages whose publication is promised.
         self.staged_bytes = 0
         self.promised_ids = 0
-        # What the answers that were decided and not given yet lack: the store has to be asked.
+        # How many bytes must be read from the store before the pending replies can be given.
         self.lacking_bytes = 0
         self.locks = LockTable()
         self.readers = ReaderTable()
         self.lock_counter = 0
-        # Where sessions are required they stand in place of the main line.
+        # Where sessions are required, this table takes the place of the main line.
         self.sessions: SessionTable | None = None
         self.lines: list[Line] = []
         for number, line in enumerate(counters.lines):
@@ -73,24 +75,28 @@ class Ledger:
             self.lines.append(_new_line(has_tail, bounds))
 
     def note_due(self, at_ms: int) -> None:
-        """Time changes something at this moment (NEVER_MS: at none)."""
+        """Note that time changes a message at this moment (NEVER_MS: never)."""
         if at_ms != NEVER_MS and (self.next_due_ms == NEVER_MS or at_ms < self.next_due_ms):
             self.next_due_ms = at_ms
 
     def moment_of(self, deadline_ms: int, now_ms: int) -> int:
-        """A deadline of the steady clock as the moment it is by the wall clock of now."""
+        """A deadline of the steady clock as a moment of the present wall clock."""
         return now_ms + deadline_ms - self.steady_ms
 
     # Coming and waiting.
 
     def enter(self, entries: list[Entry]) -> None:
-        """New messages, in the order of their numbers; scheduled ones wait in the store alone."""
+        """Add new messages in the order of their numbers. Scheduled ones wait in the store
+        alone.
+        """
         self.place(entries)
         if entries:
             self.changes.append(Append(entries))
 
     def adopt(self, count: int, size_bytes: int) -> None:
-        """New messages that the store has already: none of them is read before somebody asks."""
+        """Add new messages that the store already has. None of them is read before it is asked
+        for.
+        """
         assert self.sessions is None
         self.lines[MAIN_LINE].leave_newest()
         counters = self.counters.lines[MAIN_LINE]
@@ -98,7 +104,8 @@ class Ledger:
         counters.size_bytes += size_bytes
 
     def publish(self, entries: list[Entry]) -> None:
-        """New messages of a topic: it keeps the scheduled ones, the others are for subscriptions.
+        """Add new messages of a topic: the topic keeps the scheduled ones, subscriptions get the
+        others.
 
         That numbers were given out is stored even if no message is.
         """
@@ -126,7 +133,7 @@ class Ledger:
         counters.count += len(entries) - scheduled
 
     def take(self, line: Line, count_max: int, now_ms: int) -> list[Entry]:
-        """The next unexpired messages of a line, in order."""
+        """Take the next unexpired messages of a line, in order."""
         taken: list[Entry] = []
         expired: list[Entry] = []
         while len(taken) < count_max:
@@ -142,10 +149,11 @@ class Ledger:
         return taken
 
     def take_to_lock(self, line: Line, count_max: int, now_ms: int) -> list[Entry]:
-        """Like `take`, but not more payloads that the store alone has than are read at once.
+        """Like `take`, but only as many messages without payload as one read of the store can
+        bring.
 
-        One that is larger is taken alone. What would be too much keeps its place, and so does all
-        that comes after it.
+        A message that is larger than that is taken alone. The messages that do not fit, and all
+        behind them, keep their places.
         """
         taken: list[Entry] = []
         expired: list[Entry] = []
@@ -172,7 +180,7 @@ class Ledger:
         return taken
 
     def take_some(self, line: Line, count_max: int, bytes_max: int, now_ms: int) -> list[Entry]:
-        """Like `take`, but not more than so many bytes, unless one message alone has more."""
+        """Like `take`, but at most `bytes_max` bytes, unless the first message alone is larger."""
         taken: list[Entry] = []
         expired: list[Entry] = []
         size_bytes = 0
@@ -193,11 +201,11 @@ class Ledger:
         return taken
 
     def is_taken(self, sequence_number: int) -> bool:
-        """Whether a message is locked, promised, on its way elsewhere or claimed."""
+        """Whether a message is locked, promised, being transferred, or claimed."""
         return self.locks.is_locked(sequence_number) or self.readers.held.contains(sequence_number)
 
     def untaken(self, entries: list[Entry]) -> list[Entry]:
-        """Those of these messages that may wait, or be changed by time."""
+        """The messages that are not taken, so that they may wait or be changed by time."""
         locks = self.locks
         free = [entry for entry in entries if not locks.is_locked(entry.sequence_number)]
         held = self.readers.held
@@ -206,13 +214,13 @@ class Ledger:
         return [entry for entry in free if not held.contains(entry.sequence_number)]
 
     def pass_over_claimed(self, line: Line) -> None:
-        """Nothing waits where all messages are claimed: the store need not be asked for those."""
+        """Skip a front of the line that is claimed entirely: the store need not be asked for it."""
         held = self.readers.held
         if held.count > 0:
             line.pass_over(held.end_of(line.end + 1))
 
     def wait_again(self, entry: Entry) -> None:
-        """Let an active message wait at its own place, and for its time."""
+        """Let an active message wait again at its own place, and note when it expires."""
         self.note_due(entry.due_ms())
         if self.sessions is not None and entry.line == MAIN_LINE:
             self.sessions.put_back(entry)
@@ -220,7 +228,9 @@ class Ledger:
             self.lines[entry.line].put_back(entry)
 
     def give_back(self, entries: list[Entry], now_ms: int) -> None:
-        """Unlocked messages wait again, deferred ones in the store; expired ones are gone."""
+        """Let unlocked messages wait again, deferred ones in the store. Expired ones are
+        removed.
+        """
         expired: list[Entry] = []
         for entry in entries:
             if entry.is_expired(now_ms):
@@ -235,9 +245,10 @@ class Ledger:
     # Changing.
 
     def fail(self, entries: list[Entry], now_ms: int, modified: bytes, delay_ms: int) -> None:
-        """Count failed deliveries: back to the line, or to the dead letters after the last.
+        """Count failed deliveries, and return the messages to the line or dead-letter them at the
+        limit.
 
-        Those of dead letters are not counted.
+        Deliveries from the dead-letter line are not counted.
         """
         limit = self.rules.delivery_count_max
         exhausted: list[Entry] = []
@@ -260,10 +271,10 @@ class Ledger:
             self._exhaust(exhausted)
 
     def defer(self, entries: list[Entry], now_ms: int, modified: bytes) -> None:
-        """Put messages aside; a delivery that ends so is counted.
+        """Defer messages and count the deliveries that end in this way.
 
-        The last one kills only what was put aside before: who defers a message for the first time
-        can have it back at least once.
+        At the delivery limit only messages that were deferred before are dead-lettered: a message
+        that is deferred for the first time can be received at least once more.
         """
         limit = self.rules.delivery_count_max
         exhausted: list[Entry] = []
@@ -290,7 +301,7 @@ class Ledger:
         self.dead_letter(entries, EXHAUSTED, text)
 
     def activate(self, entries: list[Entry]) -> None:
-        """Delayed messages can be delivered again."""
+        """Let delayed messages be delivered again."""
         for entry in entries:
             entry.delayed_until_ms = NEVER_MS
             self._move(entry, ACTIVE)
@@ -315,7 +326,7 @@ class Ledger:
     # Going.
 
     def expire(self, entries: list[Entry]) -> None:
-        """Deferred ones are never dead-lettered."""
+        """End expired messages. Deferred ones are never dead-lettered."""
         if not self.rules.dead_letters_on_expiration:
             self.forget(entries)
             return
@@ -340,7 +351,7 @@ class Ledger:
             entry.line = line
             entry.state = ACTIVE
             entry.delayed_until_ms = NEVER_MS
-            entry.expires_at_ms = NEVER_MS  # Time to live is not observed among dead letters.
+            entry.expires_at_ms = NEVER_MS  # Time to live does not apply to dead letters.
             entry.reason = reason
             entry.description = description
             count_in(self.counters, entry)
@@ -362,16 +373,17 @@ class Ledger:
     # Damage.
 
     def set_aside(self, sequence_numbers: list[int], line_number: int) -> int:
-        """Take damaged messages out of service, wherever they are waiting or locked."""
+        """Set damaged messages aside, whether they are waiting or locked."""
         numbers = set(sequence_numbers)
         found = self._drop(numbers)
         self._withdraw(found, sorted(numbers), line_number)
         return len(sequence_numbers)
 
     def set_taken_aside(self, sequence_numbers: list[int]) -> int:
-        """Like `set_aside`, if they could not be read after they were taken; how many these are.
+        """Like `set_aside`, for messages that were taken and then could not be read; returns how
+        many.
 
-        What was let go since, and is neither in memory nor claimed, was removed, or is read later.
+        A message that is neither in memory nor claimed any more was removed, or will be read later.
         """
         numbers = set(sequence_numbers)
         found = self._drop(numbers)
@@ -381,7 +393,7 @@ class Ledger:
         return len(found) + len(claimed)
 
     def _drop(self, numbers: set[int]) -> list[Entry]:
-        """Forget messages that are in memory; the others are left of the numbers."""
+        """Drop messages from memory; `numbers` keeps those that were not in memory."""
         found: list[Entry] = []
         for line in self.lines:
             found += line.drop(numbers)
@@ -396,13 +408,13 @@ class Ledger:
         for entry in entries:
             self._move(entry, SET_ASIDE)
         self.changes += self.readers.leave(dict.fromkeys(numbers, 0))
-        # A message known by its number alone was never read into memory: its record is unreadable,
-        # so its size is not known and stays counted.
+        # The record of a message that was never read into memory is unreadable, so its size is
+        # unknown and remains counted.
         unread = [self._unread(number, line_number) for number in numbers]
         self.changes.append(Update(entries + unread))
 
     def set_entries_aside(self, entries: list[Entry]) -> None:
-        """Take damaged messages out of service of which the store could tell line and state."""
+        """Set damaged messages aside whose line and state the store could tell."""
         if not entries:
             return
         numbers = {entry.sequence_number for entry in entries}

@@ -1,4 +1,4 @@
-"""A line of waiting messages: a bounded window in memory, the rest in the store (D3)."""
+"""A line of waiting messages: a bounded window in memory, the rest in the store."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from shardbus.core.message import Entry
 class Line:
     """The unlocked active messages of one line, in sequence order.
 
-    Every such message with a sequence number up to `end` is in memory; those beyond are in the
-    store only, and `has_tail` says whether there may be any.
+    Every such message with a sequence number up to `end` is in memory. Messages beyond `end` are in
+    the store only, and `has_tail` says whether there may be any.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Line:
         self.end = 0
         self.has_tail = has_tail
         self.size_bytes = 0
-        # `_window[_head:]` rises; `_returned` is a heap of what came back or came late.
+        # `_window[_head:]` ascends; `_returned` is a heap of messages that returned or came late.
         self._window: list[Entry] = []
         self._head = 0
         self._spent_bytes = 0
@@ -48,7 +48,7 @@ class Line:
         return len(self._window) - self._head + len(self._returned)
 
     def is_low(self) -> bool:
-        """Whether the next page of the store should be read before more is taken."""
+        """Whether the next page of the store should be read before more messages are taken."""
         return (
             self.has_tail
             and len(self) < self._count_low
@@ -56,7 +56,9 @@ class Line:
         )
 
     def append(self, entry: Entry) -> None:
-        """Add the newest message of the line; beyond the window it stays in the store alone."""
+        """Add the newest message of the line; a message beyond the window stays in the store
+        alone.
+        """
         if self.has_tail or self._is_full():
             self.has_tail = True
             return
@@ -65,7 +67,9 @@ class Line:
         self.end = entry.sequence_number
 
     def leave_newest(self) -> None:
-        """More messages than a window holds came to the end of the line: the store has them."""
+        """More messages were added at the end of the line than a window holds; only the store has
+        them.
+        """
         self.has_tail = True
 
     def put_back(self, entry: Entry) -> None:
@@ -81,7 +85,9 @@ class Line:
             self._shrink()
 
     def page_in(self, entries: list[Entry], is_end: bool, covered_to: int) -> None:
-        """Add what the store holds after `end`; `covered_to` is the last number the page spans."""
+        """Add what the store holds after `end`; `covered_to` is the last number that the page
+        covers.
+        """
         for entry in entries:
             self._window.append(entry)
             if entry.payload is not None:
@@ -91,7 +97,7 @@ class Line:
         self.has_tail = not is_end
 
     def take(self) -> Entry | None:
-        """The message that is next in order, no longer waiting; None when none is in memory."""
+        """Take the next message in order; None when no message is in memory."""
         head = self._head
         has_window = head < len(self._window)
         if self._returned and (
@@ -117,7 +123,7 @@ class Line:
         return any(not entry.is_expired(now_ms) for entry in self._waiting())
 
     def front(self, count_max: int) -> list[Entry]:
-        """The messages that are next in order, still waiting."""
+        """The next messages in order, which keep waiting."""
         front = self._window[self._head : self._head + count_max]
         if self._returned:
             front += [entry for _, entry in heapq.nsmallest(count_max, self._returned)]
@@ -125,7 +131,7 @@ class Line:
         return front[:count_max]
 
     def fill(self, payloads: dict[int, bytes | None]) -> None:
-        """Give waiting messages back the payloads that were left to the store."""
+        """Restore the payloads of waiting messages that only the store had."""
         for entry in self._waiting():
             if entry.payload is None:
                 entry.payload = payloads.get(entry.sequence_number)
@@ -133,7 +139,7 @@ class Line:
                     self.size_bytes += entry.size_bytes
 
     def take_expired(self, now_ms: int) -> list[Entry]:
-        """Every expired message in memory, no longer waiting."""
+        """Take every expired message in memory."""
         expired = [e for e in self._window[self._head :] if e.is_expired(now_ms)]
         expired += [e for _, e in self._returned if e.is_expired(now_ms)]
         if expired:
@@ -141,19 +147,21 @@ class Line:
         return expired
 
     def drop(self, sequence_numbers: set[int]) -> list[Entry]:
-        """Stop these messages waiting; answers those that were in memory."""
+        """Stop these messages from waiting; returns those that were in memory."""
         dropped = [e for e in self._waiting() if e.sequence_number in sequence_numbers]
         if dropped:
             self._keep([e for e in self._waiting() if e.sequence_number not in sequence_numbers])
         return dropped
 
     def pass_over(self, number: int) -> None:
-        """No message of the line up to this number waits but those that are in memory."""
+        """Up to this number, no message of the line waits in the store."""
         if number > self.end:
             self.end = number
 
     def rewind(self, number: int) -> None:
-        """Leave the messages from this number on to the store, where more wait than before."""
+        """Leave the messages from this number on to the store, where more of them wait than
+        before.
+        """
         self._keep([e for e in self._waiting() if e.sequence_number < number])
         self.end = min(self.end, number - 1)
         self.has_tail = True
@@ -173,7 +181,7 @@ class Line:
         return len(self) >= self._count_max or self.size_bytes >= self.bytes_max
 
     def _shrink(self) -> None:
-        """Leave the far end to the store: it can be read again, memory cannot be stretched."""
+        """Drop the far end of the window from memory: it can be read from the store again."""
         waiting = self._waiting()
         waiting.sort(key=_sequence_number)
         count = 0

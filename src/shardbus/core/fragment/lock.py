@@ -1,6 +1,6 @@
-"""Who holds which message until when. Locks live in memory only: a restart lets all of them go.
+"""Which receiver holds which message until when. Locks live in memory only: a restart ends them.
 
-Deadlines are readings of the steady clock: a wall clock that is set ends no lock and keeps none.
+Deadlines are readings of the steady clock: setting the wall clock neither ends nor prolongs a lock.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from shardbus.core.sequence import TOKEN_SEED_BYTES
 
 @final
 class LockBatch:
-    """The locks that one receive or renewal made, or all those of a session; they share a deadline.
+    """The locks that one receive or renewal made, or all locks of a session; they share a deadline.
 
-    A session moves the deadline of its batch, which is why that one is not among the deadlines.
+    A session moves the deadline of its batch, so that deadline is not in the table's heap.
     """
 
     def __init__(self, deadline_ms: int, tokens: list[bytes], is_session: bool = False) -> None:
@@ -41,19 +41,19 @@ class LockTable:
     def __init__(self) -> None:
         self._locks: dict[bytes, Lock] = {}
         self._locked: set[int] = set()
-        # Batches by deadline; those of which nothing is held any more are dropped in bulk, so that
-        # the heap follows the number of held locks and not the traffic of the last lock duration.
+        # Batches by deadline. Batches without held locks are dropped in bulk, so that the heap
+        # grows with the number of held locks and not with the traffic of the last lock duration.
         self._deadlines: list[tuple[int, int, LockBatch]] = []
         self._batch_number = 0
         self._empty_batches = 0
-        # What transactions and transfers have taken out of everybody's reach; None: not in memory.
+        # Messages that transactions and transfers keep from everybody; None: not in memory.
         self._pinned: dict[int, Entry | None] = {}
 
     def __len__(self) -> int:
         return len(self._locks)
 
     def pending_batches(self) -> int:
-        """How many deadlines are remembered; it follows the held locks, not the traffic."""
+        """How many deadlines are kept; the number follows the held locks, not the traffic."""
         return len(self._deadlines)
 
     def is_locked(self, sequence_number: int) -> bool:
@@ -76,7 +76,9 @@ class LockTable:
             batch.tokens = [token for token in batch.tokens if self._is_in(token, batch)]
 
     def end_session(self, batch: LockBatch) -> list[Entry]:
-        """End every lock of a session; the messages, in the order they were locked."""
+        """End every lock of a session; returns the messages in the order in which they were
+        locked.
+        """
         ended = self._end(batch)
         batch.tokens = []
         batch.held = 0
@@ -87,14 +89,16 @@ class LockTable:
         return self._locks[token].batch.deadline_ms
 
     def held(self, token: bytes, steady_ms: int) -> Entry | None:
-        """The message this token locks; None once its deadline has come: the deadline decides."""
+        """The message that this token locks; None from the deadline on, even before `expire`
+        ran.
+        """
         lock = self._locks.get(token)
         if lock is None or lock.batch.deadline_ms <= steady_ms:
             return None
         return lock.entry
 
     def release(self, token: bytes, steady_ms: int) -> Entry | None:
-        """End a lock that is still held; None if it is not."""
+        """End a lock that is still held; None if it is not held."""
         lock = self._locks.get(token)
         if lock is None or lock.batch.deadline_ms <= steady_ms:
             return None
@@ -104,12 +108,12 @@ class LockTable:
         return lock.entry
 
     def of_seed(self, token: bytes) -> list[bytes]:
-        """The tokens of all locks with the seed of this one, in the order they were locked."""
+        """The tokens of all locks with this token's seed, in the order in which they were made."""
         seed = token[-TOKEN_SEED_BYTES:]
         return [each for each in self._locks if each.endswith(seed)]
 
     def renew(self, tokens: list[bytes], deadline_ms: int) -> None:
-        """Move the deadline of locks that are all held; those of a session keep to its own."""
+        """Move the deadline of held locks; locks in a session keep the session's deadline."""
         moved = [token for token in tokens if not self._locks[token].batch.is_session]
         if not moved:
             return
@@ -120,11 +124,11 @@ class LockTable:
             lock.batch = batch
 
     def batch_of(self, token: bytes) -> LockBatch:
-        """What a lock that is held shares its deadline with."""
+        """The batch of a held lock."""
         return self._locks[token].batch
 
     def pin(self, token: bytes) -> Entry:
-        """Turn a lock that is held into one without a deadline and without a holder."""
+        """Turn a held lock into a pin, which has neither deadline nor holder."""
         lock = self._locks.pop(token)
         self._leave(lock.batch)
         self._pinned[lock.entry.sequence_number] = lock.entry
@@ -135,7 +139,7 @@ class LockTable:
         return len(self._pinned) > 0
 
     def pin_unread(self, sequence_number: int) -> None:
-        """Pin a message that is in the store alone."""
+        """Pin a message that only the store has."""
         self._pinned[sequence_number] = None
         self._locked.add(sequence_number)
 
@@ -145,15 +149,17 @@ class LockTable:
         self._locked.add(entry.sequence_number)
 
     def pinned(self, sequence_number: int) -> Entry | None:
-        """A pinned message; None if it is not, or in the store alone."""
+        """A pinned message; None if it is not pinned, or if only the store has it."""
         return self._pinned.get(sequence_number)
 
     def is_unread(self, sequence_number: int) -> bool:
-        """Whether a message is pinned and in the store alone."""
+        """Whether a message is pinned and only the store has it."""
         return sequence_number in self._pinned and self._pinned[sequence_number] is None
 
     def unpin(self, sequence_number: int, read: Entry | None) -> Entry | None:
-        """The pinned message, locked no more; `read` if it was in the store alone. None: gone."""
+        """Unpin a message and return it; `read` if only the store had it. None: the message is
+        gone.
+        """
         if sequence_number not in self._pinned:
             return None
         entry = self._pinned.pop(sequence_number)
@@ -161,9 +167,9 @@ class LockTable:
         return read if entry is None else entry
 
     def expire(self, steady_ms: int) -> list[Entry]:
-        """End locks whose deadline has come; the messages, in the order they were locked.
+        """End locks whose deadline has come; returns the messages in the order they were locked.
 
-        Enough for one step: if there are more, `next_deadline_ms` says so.
+        It ends as many as one step may; `next_deadline_ms` says whether there are more.
         """
         expired: list[Entry] = []
         while (

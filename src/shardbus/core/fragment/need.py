@@ -1,4 +1,4 @@
-"""What a fragment must be told from its store before it can decide a command."""
+"""What a fragment must read from its store before it can decide a command."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class NeedEntries:
 class NeedSession:
     """The next active messages of a session: `MessageStore.read_session` after this number.
 
-    `session` is the token of the one who holds it; without, it is a free one that is to be held.
+    `session` is the token of a held session; it is empty for a free session that is to be held.
     """
 
     def __init__(
@@ -89,9 +89,10 @@ class NeedState:
 class NeedStages:
     """These pieces of stages: `MessageStore.read_stage`.
 
-    Without `is_unpacked`, only whether they are there and whole; without `is_checked`, what is in
-    them, but not whether the payloads beside them are whole: `MessageStore.check_stage`. With a
-    bound, the first of them that have as many messages or bytes together, one at least.
+    Without `is_unpacked`, the read only tells whether the pieces exist and are whole. Without
+    `is_checked`, it brings their contents but does not check the payloads stored beside them
+    (`MessageStore.check_stage`). With a bound, it stops after that many messages or bytes, but
+    brings at least one piece.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What was read from the store for a command, and what is still to be read for it."""
+"""What was read from the store for a command, and what must still be read for it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shardbus.core.stages.record import ReadStage
 class Supply:
     """Messages and stages that were read for the next command of a fragment.
 
-    They are good for that command alone: whatever else is applied first makes them stale, and they
-    are read again.
+    Only that command can use them: if any other command is applied first they are stale, and are
+    read again.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -29,7 +29,7 @@ class Supply:
         self.stages: dict[bytes, ReadStage] = {}
 
     def begin(self) -> None:
-        """A command is applied: what was read for it is its own, and nobody's afterwards."""
+        """A command is being applied: what was read for it can be used by it alone."""
         if self.fed or self.entries:
             self.entries = self.fed
             self.fed = {}
@@ -40,7 +40,7 @@ class Supply:
     def stages_in(self, stages: dict[bytes, ReadStage]) -> None:
         self._fed_stages = stages
 
-    # What is lacking.
+    # What is missing.
 
     def need_entries(
         self, numbers: list[int], count_max: int, *, bytes_max: int
@@ -73,7 +73,7 @@ class Supply:
     def unread(self, line: Line, count_max: int) -> list[int]:
         """Messages to read from the store before they can be received and deleted.
 
-        None unless the very next one lacks its payload: once removed, it cannot be read any more.
+        None unless the very next message lacks its payload, which cannot be read after the removal.
         """
         numbers: list[int] = []
         size_bytes = 0
@@ -87,15 +87,15 @@ class Supply:
                 numbers.append(entry.sequence_number)
         return numbers
 
-    # What will be lacking.
+    # Reading ahead.
 
     def want(self, line_number: int) -> None:
-        """A line was taken from: it may want its next page."""
+        """Messages were taken from a line: it may need its next page."""
         if self._ledger.lines[line_number].is_low():
             self._wanted_line = line_number
 
     def wanted(self) -> NeedPage | None:
-        """The page that should be read before somebody waits for it."""
+        """The page to read ahead, before a receiver has to wait for it."""
         number, self._wanted_line = self._wanted_line, -1
         if number < 0 or not self._ledger.lines[number].is_low():
             return None

@@ -1,1 +1,1 @@
-"""The commands about messages: settled, deferred, scheduled, and told from their doubles."""
+"""The commands about messages: settling, deferring, scheduling, and duplicate detection."""

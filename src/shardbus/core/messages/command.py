@@ -1,4 +1,4 @@
-"""What fragments are asked about messages, and what they answer."""
+"""The commands about messages, and their replies."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ COMPLETE: Final = 0
 ABANDON: Final = 1
 DEAD_LETTER: Final = 2
 RELEASE: Final = 3
-"""Hand back unused: unlocked, but the delivery does not count as failed."""
+"""Return the message unused: it is unlocked, and the delivery does not count as failed."""
 DEFER: Final = 4
-"""Keep it, but give it only to who asks for its sequence number; not a failed delivery."""
+"""Keep the message for receivers that ask for its sequence number; not a failed delivery."""
 
 NO_SESSION: Final = b""
-"""As a session token: none."""
+"""As a session token: no session."""
 
 
 class AboutMessages(Asked):
@@ -46,11 +46,11 @@ class AboutMessages(Asked):
 
 @final
 class Ticket(Declared):
-    """The number of a command, under which its sender can ask about it later.
+    """The number of a command, by which its sender can ask about it later.
 
-    `sender` tells senders apart. Each numbers what it gives to a fragment 1, 2, 3 …, in that order,
-    and will never ask about a number below `front`. With `keeps_reply` the answer to such a
-    question also says what the reply was.
+    `sender` identifies the sender. Each sender numbers its commands to a fragment 1, 2, 3 …, in
+    that order, and will never ask about a number below `front`. With `keeps_reply` the fragment
+    keeps the reply too, for the answer to such a question.
     """
 
     FIELDS = fields(sender=DATA, number=NUMBER, front=NUMBER, keeps_reply=FLAG)
@@ -68,8 +68,8 @@ class Ticket(Declared):
 class Send(AboutMessages):
     """Store all these messages in this order, or none. Answered by `Sent`.
 
-    One with a `scheduled_at_ms` in the future waits for it, and gets another sequence number then.
-    With a `ticket` its sender can ask later what became of it.
+    A message with a `scheduled_at_ms` in the future waits for that moment and then gets a new
+    sequence number. With a `ticket` the sender can ask later whether the command was stored.
     """
 
     FIELDS = fields(ticket=maybe(record(Ticket)), messages=list_of(record(Message)))
@@ -84,10 +84,10 @@ class Receive(AboutMessages):
     """Take up to `count_max` messages from the front of a line. Answered by `Received`.
 
     `token_seed` is 8 fresh random bytes; it makes the lock tokens of this receive unguessable.
-    Without a lock the messages are removed at once (receive-and-delete).
-    With `session`, the token of a held session, only messages of that session are taken, locked
-    until the session's own deadline. Refused with SESSION_LOCK_LOST when it is not held (any more).
-    The main line of a fragment that requires sessions is received by session only: NOT_ALLOWED.
+    Without a lock the messages are removed at once (receive-and-delete). With `session`, the token
+    of a held session, only messages of that session are taken, locked until the session's own
+    deadline. Refused with SESSION_LOCK_LOST when the session is no longer held. The main line of a
+    fragment that requires sessions is received by session only: NOT_ALLOWED.
     """
 
     FIELDS = fields(line=LINE, count_max=COUNT, is_locking=FLAG, token_seed=SEED, session=DATA)
@@ -112,9 +112,9 @@ class Receive(AboutMessages):
 class ReceiveDeferred(AboutMessages):
     """Take exactly these deferred messages of a line, in this order. Answered by `Received`.
 
-    Refused with MESSAGE_NOT_FOUND, all of them, when one is not there, not deferred or locked.
-    On the main line of a fragment that requires sessions they must be of the held `session`.
-    At most DEFERRED_COUNT_MAX numbers.
+    Refused with MESSAGE_NOT_FOUND, all of them, when one of them does not exist, is not deferred,
+    or is locked. On the main line of a fragment that requires sessions they must be of the held
+    `session`. At most DEFERRED_COUNT_MAX numbers.
     """
 
     FIELDS = fields(
@@ -141,9 +141,9 @@ class ReceiveDeferred(AboutMessages):
 class Settle(AboutMessages):
     """End deliveries by their lock tokens. Answered by `Settled`: lost locks change nothing.
 
-    `modified` (packed by `properties.pack`) is merged into what earlier settlements modified.
-    A deferred message that is abandoned stays deferred. `delay_ms` keeps an abandoned message from
-    being delivered again so long; it then waits at its own place in the order.
+    `modified` (packed by `properties.pack`) is merged into what earlier settlements modified. A
+    deferred message that is abandoned stays deferred. An abandoned message is not delivered again
+    for `delay_ms`; after that it waits at its own place in the order.
     """
 
     FIELDS = fields(
@@ -186,8 +186,8 @@ class Renew(AboutMessages):
 @final
 class Purge(AboutMessages):
     """Remove up to `count_max` unlocked active messages from the front of a line, or of a held
-    session. Answered by `Purged`. With `enqueued_until_ms` it stops at the first message that was
-    enqueued later.
+    session. Answered by `Purged`. With `enqueued_until_ms` the removal stops at the first message
+    that was enqueued later.
     """
 
     FIELDS = fields(line=LINE, count_max=COUNT, enqueued_until_ms=NUMBER, session=DATA)
@@ -210,7 +210,7 @@ class Purge(AboutMessages):
 class Cancel(AboutMessages):
     """Remove scheduled messages, all or none. Answered by `Done`.
 
-    Refused with MESSAGE_NOT_FOUND when one is not there or not scheduled (any more).
+    Refused with MESSAGE_NOT_FOUND when one of them does not exist or is no longer scheduled.
     """
 
     FIELDS = fields(sequence_numbers=NUMBERS)
@@ -224,11 +224,11 @@ MessageCommand = Send | Receive | Settle | Renew | Purge | ReceiveDeferred | Can
 
 @final
 class Sent(Declared):
-    """The `count` messages that were stored have the sequence numbers from `first` on.
+    """The `count` messages that were stored have consecutive sequence numbers from `first`.
 
-    `duplicates` are the positions, rising, of those that were dropped because the fragment had
-    them before; they have no number. What went to several fragments has its numbers `apart`, one
-    for each message; no fragment answers so.
+    `duplicates` are the ascending positions of messages that were dropped as duplicates; they have
+    no number. When the messages went to several fragments, `apart` has one number for each message;
+    a fragment itself never answers so.
     """
 
     FIELDS = fields(first=NUMBER, count=COUNT, duplicates=list_of(COUNT))
@@ -246,7 +246,7 @@ class Sent(Declared):
         self._apart = apart
 
     def numbers(self) -> list[int]:
-        """The sequence number of each message that was sent, 0 for a duplicate."""
+        """The sequence number of each sent message, 0 for a duplicate."""
         if self._apart is not None:
             return self._apart
         numbers = list(range(self.first, self.first + self.count))
@@ -276,7 +276,7 @@ class Delivery:
 
 @final
 class Received(Declared):
-    """`has_more` says that asking again would find more, perhaps only in the store."""
+    """`has_more` says that another receive would find more messages, perhaps only in the store."""
 
     FIELDS = fields(has_more=FLAG, deliveries=list_of(record(Delivery)))
 
@@ -287,7 +287,7 @@ class Received(Declared):
 
 @final
 class Settled(Declared):
-    """`lost[i]` says that the lock of `tokens[i]` was not held (any more): nothing was done."""
+    """`lost[i]` says that the lock of `tokens[i]` was no longer held, and nothing was done."""
 
     FIELDS = fields(lost=FLAGS)
 
@@ -305,7 +305,7 @@ class Renewed(Declared):
 
 @final
 class Purged(Declared):
-    """`has_more` says that asking again may remove more, even if nothing was removed now."""
+    """`has_more` says that another purge may remove more, even if this one removed nothing."""
 
     FIELDS = fields(count=COUNT, has_more=FLAG)
 
@@ -316,7 +316,7 @@ class Purged(Declared):
 
 @final
 class Done(Declared):
-    """Nothing more to say."""
+    """The command is done; there is nothing to report."""
 
 
 MessageReply = Sent | Received | Settled | Renewed | Purged | Done

@@ -1,4 +1,4 @@
-"""Messages that are asked for by their numbers, all of them or none."""
+"""Deferred messages that are received by their numbers, all of them or none."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from shardbus.core.message import Entry
 
 
 def check_bytes(entries: list[Entry]) -> None:
-    """Refuse too much at once: all of them are in memory before the first is handed out."""
+    """Refuse too many bytes at once: all messages are in memory before the first is handed out."""
     size_bytes = sum([entry.size_bytes for entry in entries])
     if size_bytes > DEFERRED_BYTES_MAX and len(entries) > 1:
         raise Refused(
             INVALID_ARGUMENT,
-            f"These {len(entries)} deferred messages have {size_bytes} bytes; {DEFERRED_BYTES_MAX} "
-            "can be received at once, or one message: ask for fewer.",
+            f"These {len(entries)} deferred messages have {size_bytes} bytes. One request can "
+            f"receive {DEFERRED_BYTES_MAX} bytes, or a single larger message: ask for fewer "
+            "messages.",
         )
 
 
 def not_found(number: int, state: str) -> Refused:
-    """Why a message of this number and state is not there."""
+    """The refusal for a message that is gone, locked or not in this state."""
     return Refused(
         MESSAGE_NOT_FOUND,
-        f"Message {number} was not found: it is gone, not {state} (any more), or locked.",
+        f"Message {number} was not found: it was removed, is no longer {state}, or is locked.",
     )

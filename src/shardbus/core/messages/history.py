@@ -1,11 +1,11 @@
 """The message ids that a fragment accepted within its duplicate window.
 
-The window is a time that lasts: in memory it is measured by a clock that is not set. What is
-stored has the moment by the wall clock, because a restart knows no other.
+The window is a duration: in memory it is measured by a clock that is never set. Stored ids have a
+moment of the wall clock, because no other clock survives a restart.
 
-An id is kept as a digest of 128 bits with the moment it was accepted, 22 bytes in all, in one of
-many buckets that the digest chooses. Records are appended, so the expired ones are a prefix of
-their bucket; they are cut when the bucket is touched, and by a sweep that every send moves on.
+An id is kept as a digest of 128 bits with the moment of its acceptance, 22 bytes in all, in one of
+many buckets chosen by the digest. Records are appended, so the expired ones are a prefix of their
+bucket. They are cut off when the bucket is used, and by a sweep that every send advances.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from shardbus.core.limits import DIGEST_BYTES
 from shardbus.core.message import NEVER_MS, Message
 from shardbus.core.sessions.key import session_key
 
-# With a million ids finding one takes 2.6 us; 16 times as many buckets make that 2.2 us, because
-# memory is slow either way, and cost half a megabyte in each fragment that remembers one id.
+# With a million ids a lookup takes 2.6 us. 16 times as many buckets make that 2.2 us, because
+# memory access dominates, and cost half a megabyte in each fragment that remembers a single id.
 BUCKETS: Final = 4_096
 SWEEP_BUCKETS: Final = 4
-# Rows are forgotten in the store at most so many times per window.
+# The store is asked to forget rows at most this often per window.
 FORGETS_PER_WINDOW: Final = 16
 
 _BUCKET_SHIFT: Final = 4
@@ -31,9 +31,10 @@ _RECORD_BYTES: Final = DIGEST_BYTES + _MOMENT_BYTES
 
 
 def digest_of(message: Message, is_partitioned: bool) -> bytes:
-    """What two messages have in common when one is a duplicate of the other; b"" without an id.
+    """The digest that a message shares with its duplicates; b"" for a message without an id.
 
-    On a partitioned entity a duplicate has the same partition key too (a session id is one).
+    On a partitioned entity a duplicate has the same partition key too; a session id is a partition
+    key.
     """
     message_id = message.message_id
     if message_id is None:
@@ -43,7 +44,7 @@ def digest_of(message: Message, is_partitioned: bool) -> bytes:
         session_id, key = message.session_id, message.partition_key
         if session_id is not None:
             key = session_key(session_id)
-        # The length keeps an id that ends as a key begins from looking like another pair.
+        # The length separates id and key: without it two different pairs could have the same bytes.
         start = len(encoded).to_bytes(4, "big") + encoded
         encoded = start if key is None else start + b":" + key.encode("utf-8", "surrogatepass")
     return xxhash.xxh3_128_digest(encoded)
@@ -51,7 +52,7 @@ def digest_of(message: Message, is_partitioned: bool) -> bytes:
 
 @final
 class Sifted:
-    """Messages to store, the positions of duplicates among all, and the new ids as digests."""
+    """Messages to store, the positions of the duplicates, and the digests of the new ids."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
@@ -61,10 +62,12 @@ class Sifted:
 
 @final
 class History:
-    """Digests with the moment each was accepted; `until_ms` below is the end of what expired."""
+    """Digests with the moments of their acceptance. Those accepted up to `until_ms` have
+    expired.
+    """
 
     def __init__(self) -> None:
-        # Made with the first id: most fragments never remember any.
+        # Created with the first id: most fragments never remember one.
         self._buckets: list[bytearray | None] = []
         self._count = 0
         self._next_bucket = 0
@@ -76,7 +79,7 @@ class History:
         self._forgot_at_ms = NEVER_MS
 
     def __len__(self) -> int:
-        """How many records are kept, perhaps a few expired ones among them."""
+        """How many records are kept; a few of them may have expired."""
         return self._count
 
     def newest_ms(self) -> int:
@@ -84,11 +87,11 @@ class History:
         return self._newest_ms
 
     def is_stored(self) -> bool:
-        """Whether the store has rows, perhaps of nothing but expired ids."""
+        """Whether the store has rows, even if all their ids have expired."""
         return self._stored_from_ms != NEVER_MS
 
     def sift(self, messages: list[Message], is_partitioned: bool, until_ms: int) -> Sifted:
-        """Tell duplicates from the rest; of several with the same id the first is none."""
+        """Separate duplicates from new messages; of several with the same id the first is new."""
         sifted = Sifted()
         seen: set[bytes] = set()
         digests: list[bytes] = []
@@ -105,7 +108,7 @@ class History:
         return sifted
 
     def load(self, at_ms: int, digests: bytes, until_ms: int) -> None:
-        """Take over what a store remembered, in the order it was accepted."""
+        """Take over the ids that a store remembered, in the order of their acceptance."""
         self.note_stored(at_ms)
         if at_ms > until_ms:
             self.add(at_ms, digests)
@@ -148,22 +151,22 @@ class History:
             return False
         at = bucket.find(digest)
         while at >= 0:
-            # A match across two records is chance; one that expired stands behind a step back of
-            # the clock, and the same id may have been accepted anew behind it.
+            # A match across two records is a coincidence. An expired record may stand behind newer
+            # ones if the clock was set back, and the same id may have been accepted again after it.
             if at % _RECORD_BYTES == 0 and _moment_at(bucket, at) > until_ms:
                 return True
             at = bucket.find(digest, at + 1)
         return False
 
     def has_room(self, count: int, count_max: int, until_ms: int) -> bool:
-        """Whether so many can be remembered too, once what expired is forgotten."""
+        """Whether `count` more ids fit, once the expired ones are forgotten."""
         room = count_max - count
         if self._count > room and self._oldest_ms <= until_ms:
             self._sweep_all(until_ms)
         return self._count <= room
 
     def sweep(self, until_ms: int) -> None:
-        """Forget a piece of what expired."""
+        """Forget some of the expired ids."""
         if self._count == 0:
             return
         for _ in range(SWEEP_BUCKETS):
@@ -171,7 +174,7 @@ class History:
             self._next_bucket = (self._next_bucket + 1) % BUCKETS
 
     def clear_if_expired(self, until_ms: int) -> bool:
-        """Forget everything at once if all of it expired; False if something has not."""
+        """Forget everything at once if all ids have expired; False if some have not."""
         if self._newest_ms > until_ms:
             return False
         self._buckets = []
@@ -181,8 +184,8 @@ class History:
         return True
 
     def must_forget(self, until_ms: int, now_ms: int, window_ms: int) -> bool:
-        """Whether the store should forget the rows up to `until_ms`, by the wall clock; says so
-        once. `now_ms` is by the clock that is not set.
+        """Whether the store should forget the rows up to `until_ms` of the wall clock; True only
+        once for each time. `now_ms` is a reading of the clock that is never set.
         """
         if self._stored_from_ms == NEVER_MS or self._stored_from_ms > until_ms:
             return False

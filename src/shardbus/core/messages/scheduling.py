@@ -1,7 +1,7 @@
 """Scheduled messages by their numbers: cancelled at once, or when a transaction is committed.
 
-A transaction that schedules is told the numbers before it is committed: they are given out, stored
-as used, and wait for their messages (docs/adr/0046-requests-in-transactions.md).
+A transaction that schedules messages learns their numbers before it is committed. The numbers are
+given out and stored as used before the messages exist (docs/adr/0046-requests-in-transactions.md).
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ class Scheduling:
         self._entrance = entrance
 
     def cancel(self, numbers: list[int], read: dict[int, Entry | None]) -> Done:
-        """Cancel all of them or none; `read` holds them as they are stored."""
+        """Cancel all of these messages or none; `read` holds them as they are stored."""
         check_numbers(numbers, CANCEL_COUNT_MAX)
         self._ledger.forget(self.found(numbers, read))
         return Done()
 
     def found(self, numbers: list[int], read: dict[int, Entry | None]) -> list[Entry]:
-        """The messages of these numbers; Refused unless all are scheduled, and nobody's."""
+        """The messages of these numbers. Refused unless all are scheduled, and none is taken by a
+        transaction.
+        """
         entries: list[Entry] = []
         seen: set[int] = set()
         for number in numbers:
@@ -53,38 +55,40 @@ class Scheduling:
     # Numbers before their messages.
 
     def reserve(self, count: int) -> Sent:
-        """Give out numbers that nobody else gets, also after a restart."""
+        """Give out numbers that are never given out again, even after a restart."""
         first = self._entrance.number_copies(count)
         if count > 0:
-            # Counters are stored with changes, and nothing else has changed.
+            # Counters are stored only together with changes, and there is no other change.
             self._ledger.changes.append(Update([]))
         return Sent(first, count)
 
     def check_reserved(self, reserved: list[Reserved]) -> None:
-        """Refused when a number was not given out, as far as this fragment remembers."""
+        """Refused when the fragment never gave out one of these numbers, as far as it knows."""
         for number, _ in reserved:
             if counter_of(number) > self._ledger.counters.last_counter:
                 raise Refused(
                     SERVER_BUSY,
-                    f"The sequence number {number} was given out before the fragment was restored "
-                    "from an older copy. Begin the transaction again.",
+                    f"The sequence number {number} was given out before this fragment was "
+                    "restored from an older copy. Begin the transaction again.",
                 )
 
     # Promised to a transaction.
 
     def pin(self, entries: list[Entry]) -> None:
-        """From now on neither time nor anybody else reaches them."""
+        """Keep these messages from time and from all other commands."""
         for entry in entries:
             entry.payload = None
             self._ledger.locks.pin_entry(entry)
 
     def load(self, numbers: list[int]) -> None:
-        """What was promised before a restart."""
+        """Pin the messages that were promised before a restart."""
         for number in numbers:
             self._ledger.locks.pin_unread(number)
 
     def finish(self, numbers: list[int], read: dict[int, Entry | None], *, is_commit: bool) -> None:
-        """Cancel what was promised to be, or leave it to its time; one found damaged is gone."""
+        """Cancel the promised messages, or unpin them on rollback; a message found damaged is
+        gone.
+        """
         locks = self._ledger.locks
         found = [locks.unpin(number, read.get(number)) for number in numbers]
         entries = [entry for entry in found if entry is not None and entry.state == SCHEDULED]

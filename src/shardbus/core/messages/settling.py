@@ -1,4 +1,4 @@
-"""How deliveries end: what a settlement does to messages whose locks are held."""
+"""How deliveries end: what a settlement does to locked messages."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class Settling:
         self._ledger = ledger
 
     def settle(self, command: Settle, now_ms: int) -> Settled:
-        """End those locks that are held.
+        """End the locks that are held.
 
-        Who never heard of locks releases them by their seed (`sequence.token_of_seed`), and is
-        told that they are lost.
+        A caller that never learned its lock tokens releases the locks by their seed
+        (`sequence.token_of_seed`); the reply reports those tokens as lost.
         """
         self.check(command)
         locks, steady_ms = self._ledger.locks, self._ledger.steady_ms
@@ -59,20 +59,19 @@ class Settling:
         if command.how == DEAD_LETTER and self._holds_dead_letter(command.tokens):
             raise Refused(
                 NOT_ALLOWED,
-                "A message of a dead-letter queue cannot be dead-lettered again: "
-                "complete it, abandon it, or send it to the entity anew.",
+                "A message of a dead-letter queue cannot be dead-lettered again: complete or "
+                "abandon it, or send a copy to the entity.",
             )
         if not 0 <= command.delay_ms <= DELAY_MS_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"A delay of {command.delay_ms} ms is not possible: "
-                f"it is between 0 and {DELAY_MS_MAX} ms.",
+                f"The delay of {command.delay_ms} ms is out of range: use 0 to {DELAY_MS_MAX} ms.",
             )
         if command.modified:
             self._check_modified(command)
 
     def _check_modified(self, command: Settle) -> None:
-        """Each settlement may add properties, and a message may be settled thousands of times."""
+        """Bound the changed properties: a message may be settled thousands of times."""
         for token in command.tokens:
             entry = self._ledger.locks.held(token, self._ledger.steady_ms)
             if entry is None or len(entry.modified) + len(command.modified) <= MODIFIED_BYTES_MAX:
@@ -81,8 +80,9 @@ class Settling:
             if size_bytes > MODIFIED_BYTES_MAX:
                 raise Refused(
                     INVALID_ARGUMENT,
-                    f"The properties that settling changed would take {size_bytes} bytes "
-                    f"together; a message may have {MODIFIED_BYTES_MAX}.",
+                    "The properties changed by settlements of this message would have "
+                    f"{size_bytes} bytes; the maximum is {MODIFIED_BYTES_MAX}. Change fewer "
+                    "properties.",
                 )
 
     def check_held(self, commands: list[Settle]) -> None:
@@ -97,7 +97,9 @@ class Settling:
                 seen.add(token)
 
     def end(self, command: Settle, entries: list[Entry], now_ms: int) -> None:
-        """Do to messages that are locked no more what the command says; its tokens do not count."""
+        """Do what the command says to messages that are already unlocked; its tokens are
+        ignored.
+        """
         how = command.how
         if how == COMPLETE:
             self._ledger.forget(entries)

@@ -1,1 +1,1 @@
-"""Entities: names, descriptions and properties, who may use them, and where messages belong."""
+"""Entities: names, descriptions and properties, access rules, and the placement of messages."""

@@ -36,7 +36,7 @@ class AccessRule:
         return [key for key in (self.primary_key, self.secondary_key) if key]
 
     def is_same_as(self, other: AccessRule) -> bool:
-        """Whether the other gives the same rights for the same keys."""
+        """Whether the other rule gives the same rights for the same keys."""
         return (
             self.rights == other.rights
             and self.primary_key == other.primary_key
@@ -55,7 +55,7 @@ class AccessRule:
 
 
 def rule_from_document(value: object) -> AccessRule:
-    """The rule that `to_document` described; ValueError when it is none."""
+    """Read a rule that `to_document` wrote; ValueError when the document is not a rule."""
     fields = Fields(value, "access rule")
     rights = 0
     for name in fields.values("rights"):

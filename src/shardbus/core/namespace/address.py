@@ -1,4 +1,4 @@
-"""Names and addresses: what a client writes, and the node it means."""
+"""Names and addresses: which node an address written by a client means."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Address:
     """A node of the bus.
 
     `entity` is the key under which the namespace knows the entity: lower case, for a subscription
-    `topic/subscriptions/name`, empty for the namespace itself and for `$cbs`.
-    `name` is the same as the client wrote it, for messages to people.
+    `topic/subscriptions/name`, empty for the namespace itself and for `$cbs`. `name` is the
+    entity's name as the client wrote it, for texts.
     """
 
     def __init__(self, kind: str, name: str, line: int, is_management: bool) -> None:
@@ -49,12 +49,12 @@ class Address:
         self.is_management = is_management
 
     def path(self) -> str:
-        """The entity, or its sub-queue, for messages to people."""
+        """The path of the entity or its sub-queue, for texts."""
         return line_path(self.name, self.line)
 
 
 def line_path(name: str, line: int) -> str:
-    """What people call a line of an entity."""
+    """The path of a line of an entity, for texts."""
     if line == MAIN_LINE:
         return name
     transfer = "/$Transfer" if line == TRANSFER_DEAD_LETTER_LINE else ""
@@ -62,15 +62,21 @@ def line_path(name: str, line: int) -> str:
 
 
 def not_sendable(address: Address) -> Refused:
-    """Why nothing can be sent to a sub-queue or a subscription."""
-    return Refused(NOT_ALLOWED, f"Nothing can be sent to '{address.path()}': send to its entity.")
+    """The refusal of a send to a sub-queue or a subscription."""
+    return Refused(
+        NOT_ALLOWED,
+        f"Messages cannot be sent to '{address.path()}': send them to the queue or topic it "
+        "belongs to.",
+    )
 
 
 def parse_address(text: str) -> Address:
-    """The node that a link or request address means; Refused when it cannot be one."""
+    """The node that a link or request address means; Refused when it cannot mean any."""
     if len(text) > ADDRESS_CHARACTERS_MAX:
         raise Refused(
-            INVALID_ARGUMENT, f"The address has more than {ADDRESS_CHARACTERS_MAX} characters."
+            INVALID_ARGUMENT,
+            f"The address has more than {ADDRESS_CHARACTERS_MAX} characters: use the path of "
+            "an entity.",
         )
     segments = unquote(_without_authority(text)).strip("/").split("/")
     if len(segments) == 1 and segments[0].lower() == "$cbs":
@@ -82,7 +88,11 @@ def parse_address(text: str) -> Address:
     name = "/".join(segments)
     if not name:
         if line != MAIN_LINE:
-            raise Refused(INVALID_ARGUMENT, f"The address '{text}' names no entity.")
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"The address '{text}' does not name an entity: use the path of a queue, topic or "
+                "subscription.",
+            )
         return Address(NAMESPACE, "", MAIN_LINE, is_management)
     return Address(_kind_of(segments), name, line, is_management)
 
@@ -91,8 +101,9 @@ def audience_path(text: str) -> str:
     """The entity key that a token's audience or resource covers; empty for the whole namespace.
 
     Drops scheme, authority, query, `/$management` and sub-queue suffixes, and folds case. A
-    resource without a scheme may start with a host: only what cannot be an entity's name, or is
-    the cloud's domain, counts as one, because to take a name for a host would widen a token.
+    resource without a scheme may start with a host. A first segment counts as a host only if it
+    cannot be an entity's name or is in the cloud's domain: mistaking a name for a host would widen
+    the token.
     """
     path = text.split("?", 1)[0].split("#", 1)[0]
     if "://" in path:
@@ -109,14 +120,15 @@ def audience_path(text: str) -> str:
 
 
 def covers(scope: str, path: str) -> bool:
-    """Whether a path lies in a scope, segment by segment; both as `audience_path` gives them."""
+    """Whether a path lies in a scope, compared by segments; both in the form of `audience_path`."""
     return not scope or path == scope or path.startswith(scope + "/")
 
 
 def owners(path: str) -> list[str]:
-    """The entities whose access rules reach a path: the entity itself, then a subscription's topic.
+    """The entities whose access rules apply to a path: the entity itself, then a subscription's
+    topic.
 
-    A queue `a/b` is no child of a queue `a`: the slash of a name gives nobody rights.
+    A queue `a/b` is not a child of a queue `a`: a slash in a name gives no rights.
     """
     if not path:
         return []
@@ -125,7 +137,7 @@ def owners(path: str) -> list[str]:
 
 
 def validate_name(name: str) -> None:
-    """Refuse what cannot name a queue or topic."""
+    """Refuse a text that cannot name a queue or topic."""
     if not name:
         raise Refused(INVALID_ARGUMENT, "The name of an entity cannot be empty.")
     if len(name) > NAME_CHARACTERS_MAX:
@@ -138,7 +150,7 @@ def validate_name(name: str) -> None:
         if character not in _NAME_CHARACTERS:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"The name '{name}' contains '{character}'; a name is made of letters, digits, "
+                f"The name '{name}' contains '{character}'; use only letters, digits, "
                 "'.', '-', '_' and, as separator, '/'.",
             )
     for segment in name.split("/"):
@@ -146,7 +158,7 @@ def validate_name(name: str) -> None:
 
 
 def validate_subscription_name(name: str) -> None:
-    """Refuse what cannot name a subscription among those of its topic."""
+    """Refuse a text that cannot name a subscription of a topic."""
     if not 1 <= len(name) <= SUBSCRIPTION_CHARACTERS_MAX:
         raise Refused(
             INVALID_ARGUMENT,
@@ -157,14 +169,14 @@ def validate_subscription_name(name: str) -> None:
         if character == "/" or character not in _NAME_CHARACTERS:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"The subscription's name '{name}' contains '{character}'; it is made of letters, "
+                f"The subscription's name '{name}' contains '{character}'; use only letters, "
                 "digits, '.', '-' and '_'.",
             )
     _validate_segment(name, name)
 
 
 def validate_rule_name(name: str) -> None:
-    """Refuse what cannot name a rule of a subscription."""
+    """Refuse a text that cannot name a rule of a subscription."""
     if not 1 <= len(name) <= RULE_CHARACTERS_MAX:
         raise Refused(
             INVALID_ARGUMENT,
@@ -175,14 +187,14 @@ def validate_rule_name(name: str) -> None:
         if character in _RULE_FORBIDDEN or not character.isprintable():
             raise Refused(INVALID_ARGUMENT, f"The rule's name {name!r} contains {character!r}.")
     if name in (".", ".."):
-        raise Refused(INVALID_ARGUMENT, f"A rule cannot be named '{name}', which URLs swallow.")
+        raise Refused(INVALID_ARGUMENT, f"A rule cannot be named '{name}': URLs drop this segment.")
 
 
 def host_of(text: str, otherwise: str) -> str:
-    """The host by which a client calls us, if it can be one; for texts and links, not for rights.
+    """The host by which a client addresses this server, for texts and links, not for rights.
 
-    Anybody can write anything there: what is longer than a host, or has a character that no host
-    has, is not repeated.
+    A client can write anything there. A text that is longer than a host name, or has a character
+    that no host name has, is not repeated.
     """
     return text if _HOST.fullmatch(text) else otherwise
 
@@ -191,21 +203,21 @@ def _validate_segment(name: str, segment: str) -> None:
     if not segment:
         raise Refused(
             INVALID_ARGUMENT,
-            f"The name '{name}' has an empty part; '/' stands only between two parts of a name.",
+            f"The name '{name}' has an empty part: put '/' only between two parts of a name.",
         )
     if segment in (".", ".."):
         raise Refused(
-            INVALID_ARGUMENT, f"The name '{name}' has the part '{segment}', which URLs swallow."
+            INVALID_ARGUMENT, f"The name '{name}' has the part '{segment}', which URLs drop."
         )
     if segment.lower() == _SUBSCRIPTIONS:
         raise Refused(
             INVALID_ARGUMENT,
-            f"The name '{name}' has the part '{segment}', which is kept for subscriptions.",
+            f"The name '{name}' has the part '{segment}', which is reserved for subscriptions.",
         )
 
 
 def path_of(text: str) -> str:
-    """The path of a URI, or of a path, as it is spelt; what a URI asks behind it is no part."""
+    """The path of a URI or of a path, in its spelling, without the query."""
     return _without_authority(text.strip()).partition("?")[0].strip("/")
 
 
@@ -218,7 +230,7 @@ def _without_authority(text: str) -> str:
 
 
 def _take_line(segments: list[str]) -> int:
-    """Remove a sub-queue suffix from the path and say which line it means."""
+    """Remove a sub-queue suffix from the path and return the line it means."""
     if not segments or segments[-1].lower() != _DEAD_LETTER:
         return MAIN_LINE
     segments.pop()

@@ -1,4 +1,4 @@
-"""The rules a description must keep: ranges, combinations, what an update may change."""
+"""The rules for descriptions: ranges, combinations, and what an update may change."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ STATUSES: Final = (
     SEND_DISABLED_STATUS,
     RECEIVE_DISABLED_STATUS,
 )
-# Of the half-disabled ones a topic, which is only sent to, and a subscription, which is only
-# received from, have one each.
+# Messages are only sent to a topic and only received from a subscription, so each has only one of
+# the half-disabled statuses.
 STATUSES_OF: Final[dict[str, tuple[str, ...]]] = {
     QUEUE: STATUSES,
     TOPIC: (ACTIVE_STATUS, DISABLED_STATUS, SEND_DISABLED_STATUS),
@@ -48,7 +48,9 @@ MESSAGE_KB_PREMIUM_MIN: Final = 1024
 
 
 def validate(kind: str, spec: QueueSpec, tier: Tier) -> None:
-    """Refuse what breaks a rule of the tier, or asks for what is not there yet."""
+    """Refuse a description that breaks a rule of the tier, or uses a feature that is missing
+    here.
+    """
     if tier.is_basic and kind != QUEUE:
         raise _invalid("A basic namespace has no topics.")
     for each in properties_of(kind):
@@ -66,7 +68,7 @@ def validate(kind: str, spec: QueueSpec, tier: Tier) -> None:
 
 
 def changed(old: QueueSpec, new: QueueSpec, kind: str = QUEUE) -> None:
-    """Refuse an update that changes what is fixed at creation (R6)."""
+    """Refuse an update that changes a property which is fixed at creation (R6)."""
     for each in PROPERTIES:
         if each.is_fixed and each.value(old) != each.value(new):
             raise _invalid(
@@ -78,8 +80,9 @@ def changed(old: QueueSpec, new: QueueSpec, kind: str = QUEUE) -> None:
 def fragment_size_mb(entity: Entity, asked_mb: int, tier: Tier) -> int:
     """The size of each fragment that an update means by MaxSizeInMegabytes.
 
-    An entity shows its whole size (R9) and clients send back what they were shown, so the shown
-    number means no change. Otherwise it is a size of the tier, or such a size times fragments.
+    An entity shows its whole size (R9), and clients send back what they were shown, so the shown
+    number means no change. Any other number is a size of the tier, or such a size times the number
+    of fragments.
     """
     count = len(entity.fragments)
     if asked_mb == entity.size_mb_max():
@@ -92,8 +95,8 @@ def fragment_size_mb(entity: Entity, asked_mb: int, tier: Tier) -> int:
 def _validate_ttl(spec: QueueSpec, tier: Tier) -> None:
     if spec.default_ttl_ms > tier.ttl_ms_max:
         raise _invalid(
-            f"DefaultMessageTimeToLive is more than the {tier.ttl_ms_max // DAY_MS} days "
-            f"that a {tier.name} namespace offers."
+            f"DefaultMessageTimeToLive is more than {tier.ttl_ms_max // DAY_MS} days, the "
+            f"maximum of a {tier.name} namespace."
         )
 
 
@@ -110,7 +113,9 @@ def _validate_duplicates(spec: QueueSpec, tier: Tier) -> None:
     if tier.is_premium and spec.is_express:
         raise _invalid("EnableExpress is not offered in a premium namespace.")
     if spec.is_express and spec.requires_duplicate_detection:
-        raise _invalid("EnableExpress and RequiresDuplicateDetection exclude each other.")
+        raise _invalid(
+            "EnableExpress and RequiresDuplicateDetection exclude each other: choose one of them."
+        )
 
 
 def _validate_size(spec: QueueSpec, tier: Tier) -> None:
@@ -122,7 +127,7 @@ def _validate_size(spec: QueueSpec, tier: Tier) -> None:
     if tier.is_premium:
         low, high = MESSAGE_KB_PREMIUM_MIN, tier.message_kb_max
         if not low <= spec.message_kb_max <= high:
-            # The words that clients look for, quotation marks included.
+            # SDKs look for these words, quotation marks included.
             raise _invalid(
                 f"The value for 'MaxMessageSizeInKilobytes' must be between {low} and {high}; "
                 f"it is {spec.message_kb_max}."
@@ -136,7 +141,7 @@ def _validate_size(spec: QueueSpec, tier: Tier) -> None:
 
 def _validate_words(spec: QueueSpec, statuses: tuple[str, ...]) -> None:
     if spec.status not in statuses:
-        raise _invalid(f"Status is '{spec.status}'; it can be set to {', '.join(statuses)}.")
+        raise _invalid(f"Status is '{spec.status}'; it must be one of {', '.join(statuses)}.")
     if len(spec.user_metadata) > USER_METADATA_CHARACTERS_MAX:
         raise _invalid(f"UserMetadata has more than {USER_METADATA_CHARACTERS_MAX} characters.")
 
@@ -148,7 +153,8 @@ def validate_access_rules(rules: list[AccessRule]) -> None:
     for rule in rules:
         if not rule.name or len(rule.name) > KEY_NAME_CHARACTERS_MAX:
             raise _invalid(
-                f"An authorization rule's KeyName has 1 to {KEY_NAME_CHARACTERS_MAX} characters."
+                "The KeyName of an authorization rule must have 1 to "
+                f"{KEY_NAME_CHARACTERS_MAX} characters."
             )
         if rule.name in names:
             raise _invalid(f"AuthorizationRules has more than one rule named '{rule.name}'.")
@@ -158,9 +164,11 @@ def validate_access_rules(rules: list[AccessRule]) -> None:
 
 def _validate_access_rule(rule: AccessRule) -> None:
     if not rule.rights:
-        raise _invalid(f"Authorization rule '{rule.name}' gives no right.")
+        raise _invalid(
+            f"Authorization rule '{rule.name}' has no rights: give it Manage, Send or Listen."
+        )
     if not rule.primary_key:
-        raise _invalid(f"Authorization rule '{rule.name}' has no PrimaryKey.")
+        raise _invalid(f"Authorization rule '{rule.name}' has no PrimaryKey: give it one.")
     if len(rule.primary_key) > KEY_CHARACTERS_MAX or len(rule.secondary_key) > KEY_CHARACTERS_MAX:
         raise _invalid(
             f"A key of authorization rule '{rule.name}' has more than "
@@ -175,7 +183,7 @@ def _refuse_not_implemented(spec: QueueSpec) -> None:
     names = [name for is_asked_for, name in asked_for if is_asked_for]
     if names:
         raise Refused(
-            NOT_IMPLEMENTED, f"This version of the bus does not offer {', '.join(names)} yet."
+            NOT_IMPLEMENTED, f"This version of the bus does not support {', '.join(names)} yet."
         )
 
 

@@ -1,4 +1,4 @@
-"""Entities: what a queue, topic or subscription is told to be, and where its fragments live."""
+"""Entities: the description of a queue, topic or subscription, and where its fragments live."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shardbus.core.namespace.rule_spec import RuleSpec, rule_spec_from_document
 from shardbus.core.namespace.tier import INFINITE_MS, Tier
 
 DOCUMENT_VERSION: Final = 1
-# Of topics and subscriptions, which programs that know only queues must not misread.
+# For topics and subscriptions: programs that know only queues must not misread them.
 TOPIC_DOCUMENT_VERSION: Final = 2
 
 SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
@@ -35,20 +35,20 @@ RECEIVE_DISABLED_STATUS: Final = "ReceiveDisabled"
 
 MEGABYTE: Final = 1024 * 1024
 
-# Where messages may be this large, which is in Premium only, the state of a session may be too.
+# In Premium, where messages may be this large, a session state may be as large.
 STATE_KB_PREMIUM: Final = 1024
 
 
 @final
 class QueueSpec:
-    """Everything an entity can be told, made with the defaults of Standard.
+    """The whole description of an entity, made with the defaults of Standard.
 
     Fill it in, then treat it as a value: an entity's spec is replaced, never changed. The table
-    `property.PROPERTIES` says all about each, and which kinds of entities heed it; a
-    subscription's size, partitioning and message size are those of its topic.
-    `size_mb` is the size of each fragment. `is_partitioned` is the creator's wish until
-    `Tier.is_partitioned` has settled it. `forward_to` is a path; `forward_to_written` is the URI
-    that named it, if it was one, and so with dead letters.
+    `property.PROPERTIES` describes each property and says which kinds of entities use it; a
+    subscription has its size, partitioning and message size from its topic. `size_mb` is the size
+    of each fragment. `is_partitioned` is the creator's wish until `Tier.is_partitioned` has
+    decided. `forward_to` is a path, and `forward_to_written` the URI that named it, if it was a
+    URI; the same holds for dead letters.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,9 @@ class QueueSpec:
         return spec_from_document(self.to_document())
 
     def forwards(self) -> bool:
-        """Whether messages are forwarded; those of sessions never are, but their dead letters."""
+        """Whether messages are forwarded. Entities with sessions forward only their dead
+        letters.
+        """
         return bool(self.forward_to) and not self.requires_session
 
     def is_sendable(self) -> bool:
@@ -123,12 +125,13 @@ class FragmentHome:
 class Entity:
     """A queue, topic or subscription of the namespace.
 
-    `entity_id` is never used twice. Fragment `fragments[i]` owns the hashes from `hash_starts[i]`
-    up to the next start (D5): the map is data so that repartitioning can split and merge.
-    `accessed_at_ms` is 0 until somebody used the entity.
+    An `entity_id` is never used twice. Fragment `fragments[i]` owns the hashes from
+    `hash_starts[i]` up to the next start. The map is data, so that repartitioning can split and
+    merge ranges. `accessed_at_ms` is 0 until the entity is used.
 
     A subscription is named `<topic>/Subscriptions/<subscription>`; it has the fragment map of the
-    topic `topic_id`, and `rules` in the order in which they were added. Others have 0 and none.
+    topic `topic_id`, and its `rules` in the order in which they were added. For other entities
+    these are 0 and empty.
     """
 
     def __init__(self, entity_id: int, name: str, spec: QueueSpec, created_at_ms: int) -> None:
@@ -151,15 +154,15 @@ class Entity:
         return self.kind == SUBSCRIPTION
 
     def topic_name(self) -> str:
-        """The name of a subscription's topic; any other entity's own."""
+        """The name of a subscription's topic; the own name of any other entity."""
         return self.name.partition(SUBSCRIPTIONS_SEGMENT)[0] if self.topic_id else self.name
 
     def short_name(self) -> str:
-        """What a subscription is called among those of its topic; any other entity's own name."""
+        """The name of a subscription within its topic; the own name of any other entity."""
         return self.name.partition(SUBSCRIPTIONS_SEGMENT)[2] if self.topic_id else self.name
 
     def rule(self, name: str) -> RuleSpec | None:
-        """The rule of this name, in any case."""
+        """The rule of this name, compared without regard to case."""
         key = name.lower()
         for rule in self.rules:
             if rule.name.lower() == key:
@@ -171,7 +174,7 @@ class Entity:
         return self.spec.size_mb * len(self.fragments)
 
     def numbers_at(self, broker_index: int) -> list[int]:
-        """The fragments that one broker runs, rising."""
+        """The fragments that one broker runs, in ascending order."""
         return [home.number for home in self.fragments if home.broker_index == broker_index]
 
     def updated(self, spec: QueueSpec, now_ms: int) -> Entity:
@@ -183,11 +186,13 @@ class Entity:
         return self._changed(self.spec, rules, self._later_ms(now_ms))
 
     def without_rules(self) -> Entity:
-        """The same description, but for its rules."""
+        """The same description without its rules."""
         return self._changed(self.spec, [], self.updated_at_ms)
 
     def _later_ms(self, now_ms: int) -> int:
-        """Brokers tell the newer of two descriptions by this moment, even if the clock was set."""
+        """A moment after the last update: brokers compare two descriptions by it, even if the clock
+        was set.
+        """
         return max(now_ms, self.updated_at_ms + 1)
 
     def to_json(self) -> str:
@@ -222,7 +227,7 @@ class Entity:
 
 
 def new_queue_spec(tier: Tier, *, is_partitioned: bool) -> QueueSpec:
-    """The spec of a queue whose creator chose nothing (R5: `is_partitioned` is a setting)."""
+    """The spec of a queue whose creator chose nothing; `is_partitioned` is a setting (R5)."""
     spec = QueueSpec()
     spec.is_partitioned = is_partitioned
     spec.message_kb_max = tier.message_kb_default
@@ -241,7 +246,7 @@ def new_topic(entity_id: int, name: str, spec: QueueSpec, now_ms: int) -> Entity
 def new_subscription(
     entity_id: int, topic: Entity, name: str, spec: QueueSpec, now_ms: int
 ) -> Entity:
-    """A subscription without rules, placed where its topic is: they commit together (D2)."""
+    """A subscription without rules, on the fragments of its topic: they commit together."""
     subscription = Entity(entity_id, subscription_path(topic.name, name), spec, now_ms)
     subscription.kind = SUBSCRIPTION
     subscription.topic_id = topic.entity_id
@@ -256,12 +261,14 @@ def subscription_path(topic: str, name: str) -> str:
 
 
 def spread_fragments(entity_id: int, count: int, brokers: int) -> list[FragmentHome]:
-    """Fragments round robin over brokers, each entity starting at another one (R1)."""
+    """Distribute fragments round robin over the brokers; each entity starts at another broker
+    (R1).
+    """
     return [FragmentHome(number, (entity_id + number) % brokers) for number in range(count)]
 
 
 def entity_from_json(text: str) -> Entity:
-    """The entity that `to_json` wrote; ValueError when it is damaged or of another version."""
+    """Read an entity that `to_json` wrote; ValueError when it is damaged or of another version."""
     value: object = json.loads(text)
     fields = Fields(value, "entity")
     kind = _checked_kind(fields.text("kind"), fields.integer("version"))
@@ -285,7 +292,7 @@ def entity_from_json(text: str) -> Entity:
 
 
 def spec_from_document(value: object) -> QueueSpec:
-    """The spec that `to_document` described; ValueError when it is none."""
+    """Read a spec that `to_document` wrote; ValueError when the document is not a spec."""
     fields = Fields(value, "description")
     spec = QueueSpec()
     for each in PROPERTIES:

@@ -1,4 +1,4 @@
-"""Which fragment a message goes to (R10-R13, D5)."""
+"""Which fragment a message goes to (R10-R13)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ HASH_SPACE: Final = 1 << 32
 
 
 def hash_point(key: str) -> int:
-    """The point of the 32-bit hash space where a partition key falls. It never changes."""
+    """The point of the 32-bit hash space that a partition key maps to. It must never change."""
     return hash_point_of(key.encode())
 
 
 def hash_point_of(utf8: bytes) -> int:
-    """That of a key which is encoded already."""
+    """The point of a key that is already encoded."""
     return xxhash.xxh64_intdigest(utf8, HASH_SEED) >> 32
 
 
 def even_hash_starts(fragments: int) -> list[int]:
-    """Where each fragment's range of the hash space starts when all have the same share."""
+    """Where each fragment's range of the hash space starts when all ranges have the same size."""
     return [-(-HASH_SPACE * number // fragments) for number in range(fragments)]
 
 
@@ -39,10 +39,10 @@ def fragment_at(point: int, hash_starts: list[int]) -> int:
 
 
 def key_of(message: Message, detects_duplicates: bool) -> str | None:
-    """The partition key of a message, None when the bus may choose its fragment freely.
+    """The partition key of a message; None when the bus may choose its fragment freely.
 
-    That of a message with a session is the key of its session, whichever the spelling. Beside an
-    empty session id any partition key may stand.
+    The key of a message with a session is the session's key, in whichever spelling. Beside an empty
+    session id any partition key is allowed.
     """
     session_id, partition_key = message.session_id, message.partition_key
     if session_id is not None:
@@ -63,7 +63,7 @@ def key_of(message: Message, detects_duplicates: bool) -> str | None:
 
 @final
 class RoundRobin:
-    """Spreads messages without a key so that no two fragments differ by more than one."""
+    """Distributes messages without a key so that no two fragments differ by more than one."""
 
     def __init__(self, fragments: int) -> None:
         self._fragments = fragments
@@ -78,7 +78,8 @@ class RoundRobin:
     def runs(self, count: int) -> list[tuple[int, int]]:
         """How many of `count` messages each fragment gets, as (fragment, messages) in order.
 
-        Neighbours stay together, so that a fragment's share is one command and one answer.
+        Consecutive messages stay together, so that a fragment's share is one command and one
+        answer.
         """
         share, rest = divmod(count, self._fragments)
         runs: list[tuple[int, int]] = []

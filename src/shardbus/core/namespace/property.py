@@ -1,9 +1,9 @@
 """Every property of queues, topics and subscriptions, in one table.
 
-The catalogue's record, ranges and what is fixed at creation, ATOM elements, JSON documents and
-their schema, options of the command line and the keys of set-up files are derived from it. The
-values are typed attributes of `entity.QueueSpec`, by the names given here; a new `QueueSpec` has
-the defaults.
+The catalogue's record, the ranges, the properties fixed at creation, the ATOM elements, the JSON
+documents and their schema, the options of the command line and the keys of set-up files are derived
+from this table. The values are typed attributes of `entity.QueueSpec` under the names given here; a
+new `QueueSpec` has the defaults.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ QUEUE: Final = "queue"
 TOPIC: Final = "topic"
 SUBSCRIPTION: Final = "subscription"
 
-# How a value is written. A word is a text that every entity has; a text may be empty, and is
-# cleared by leaving it out; a destination is the path of an entity, and cleared likewise.
+# The form of a value. A word is a text that every entity has. A text may be empty and is cleared by
+# leaving it out. A destination is the path of an entity and is cleared in the same way.
 FLAG: Final = "flag"
 NUMBER: Final = "number"
 MEGABYTES: Final = "megabytes"
@@ -44,10 +44,11 @@ AUTO_DELETE_IDLE_MS_MIN: Final = 300_000
 class EntityProperty:
     """A property: `name` is its attribute, `element` its name in the dialect.
 
-    `kinds` are told it; those of `derived`, who have it from their topic or their partitioning,
-    see it in JSON too, and of what `is_hidden` nobody sees anything there. `option` is its name on
-    the command line and in files, and `label` that in tables; without one it is not there. `low`
-    and `high` are its range, if it has one. `is_late`: records of before do not have it.
+    Entities of the kinds in `kinds` have it in their own description. Those in `derived` have it
+    from their topic or their partitioning, and show it in JSON too, unless it `is_hidden` there.
+    `option` is its name on the command line and in files, `label` its name in tables; without one
+    the property is missing there. `low` and `high` are its range, if it has one. `is_late`: older
+    records lack it.
     """
 
     name: str
@@ -66,7 +67,7 @@ class EntityProperty:
     is_hidden: bool = False
 
     def value(self, spec: object) -> int | str:
-        """What a spec says; flags are integers too."""
+        """The property's value in a spec; flags are integers too."""
         value: object = getattr(spec, self.name)
         assert isinstance(value, (int, str))
         return value
@@ -85,7 +86,7 @@ class EntityProperty:
         setattr(spec, self.name, value)
 
     def written(self, spec: object) -> str:
-        """Of a destination: the URI that named it, if it was one."""
+        """For a destination: the URI that named it, if it was a URI."""
         value: object = getattr(spec, f"{self.name}_written")
         assert isinstance(value, str)
         return value
@@ -103,7 +104,7 @@ PROPERTIES: Final = (
         derived=(SUBSCRIPTION,),
         is_fixed=True,
         option="partitioning",
-        help="Spread over fragments; the tier decides when not given.",
+        help="Spread the entity over fragments; the tier decides when this is not given.",
     ),
     EntityProperty(
         "size_mb",
@@ -112,8 +113,8 @@ PROPERTIES: Final = (
         _SENT,
         derived=(SUBSCRIPTION,),
         option="size-gb",
-        help="Size; of each fragment when partitioned.",
-        note="The size of each fragment.",
+        help="Maximum size; of each fragment when the entity is partitioned.",
+        note="The maximum size of each fragment.",
     ),
     EntityProperty(
         "lock_ms",
@@ -124,7 +125,7 @@ PROPERTIES: Final = (
         high=LOCK_MS_MAX,
         option="lock-duration",
         label="lock duration",
-        help="How long a receiver holds a message: 30s, 5m, PT1M.",
+        help="How long a receiver's lock on a message lasts: 30s, 5m, PT1M.",
     ),
     EntityProperty(
         "delivery_count_max",
@@ -135,7 +136,7 @@ PROPERTIES: Final = (
         high=DELIVERY_COUNT_MAX,
         option="max-delivery-count",
         label="maximum deliveries",
-        help="Deliveries before a message is dead-lettered.",
+        help="Number of failed deliveries after which a message is dead-lettered.",
     ),
     EntityProperty(
         "default_ttl_ms",
@@ -146,7 +147,7 @@ PROPERTIES: Final = (
         high=INFINITE_MS,
         option="default-ttl",
         label="default time to live",
-        help="Life of a message that names none: 14d, forever.",
+        help="Time to live of messages that set none: 14d, forever.",
     ),
     EntityProperty(
         "dead_letters_on_expiration",
@@ -155,7 +156,7 @@ PROPERTIES: Final = (
         _RECEIVED,
         option="dead-letter-on-expiration",
         label="dead-letter on expiry",
-        help="Dead-letter what expires instead of dropping it.",
+        help="Dead-letter expired messages instead of dropping them.",
     ),
     EntityProperty(
         "dead_letters_on_filter_errors",
@@ -165,7 +166,7 @@ PROPERTIES: Final = (
         is_late=True,
         option="dead-letter-on-filter-errors",
         label="dead-letter on filter errors",
-        help="Dead-letter what a rule fails on instead of dropping it.",
+        help="Dead-letter messages on which a rule fails instead of dropping them.",
     ),
     EntityProperty(
         "requires_session",
@@ -185,7 +186,7 @@ PROPERTIES: Final = (
         is_fixed=True,
         option="duplicate-detection",
         label="duplicate detection",
-        help="Drop a message whose id was seen in the window.",
+        help="Drop a message whose id was already seen in the duplicate detection window.",
     ),
     EntityProperty(
         "duplicate_window_ms",
@@ -195,7 +196,7 @@ PROPERTIES: Final = (
         low=DUPLICATE_WINDOW_MS_MIN,
         high=DUPLICATE_WINDOW_MS_MAX,
         option="duplicate-window",
-        help="How long ids are remembered.",
+        help="How long message ids are remembered for duplicate detection.",
     ),
     EntityProperty(
         "auto_delete_idle_ms",
@@ -205,7 +206,7 @@ PROPERTIES: Final = (
         low=AUTO_DELETE_IDLE_MS_MIN,
         high=INFINITE_MS,
         option="auto-delete-on-idle",
-        help="Delete it after this time unused.",
+        help="Delete the entity after this time without use.",
     ),
     EntityProperty(
         "forward_to",
@@ -214,7 +215,7 @@ PROPERTIES: Final = (
         _RECEIVED,
         option="forward-to",
         label="forwards to",
-        help="Entity that gets every message.",
+        help="Path of the entity to which every message is forwarded.",
     ),
     EntityProperty(
         "forward_dead_letters_to",
@@ -223,7 +224,7 @@ PROPERTIES: Final = (
         _RECEIVED,
         option="forward-dead-letters-to",
         label="forwards dead letters to",
-        help="Entity that gets the dead letters.",
+        help="Path of the entity to which dead letters are forwarded.",
     ),
     EntityProperty(
         "status",
@@ -232,7 +233,8 @@ PROPERTIES: Final = (
         _ALL,
         is_hidden=True,
         option="status",
-        help="Active, Disabled, SendDisabled (no subscription) or ReceiveDisabled (no topic).",
+        help="Active, Disabled, SendDisabled (not for subscriptions) or ReceiveDisabled (not for "
+        "topics).",
     ),
     EntityProperty(
         "user_metadata",
@@ -240,7 +242,7 @@ PROPERTIES: Final = (
         TEXT,
         _ALL,
         option="user-metadata",
-        help="Free text kept with it.",
+        help="Free text that is stored with the entity.",
     ),
     EntityProperty(
         "message_kb_max",
@@ -249,7 +251,7 @@ PROPERTIES: Final = (
         _SENT,
         derived=(SUBSCRIPTION,),
         option="max-message-kb",
-        help="Largest message in kilobytes; Premium only.",
+        help="Maximum message size in kilobytes; Premium only.",
     ),
     EntityProperty(
         "is_batched",
@@ -257,7 +259,7 @@ PROPERTIES: Final = (
         FLAG,
         _ALL,
         option="batched-operations",
-        help="Kept for clients that ask; batching is always on.",
+        help="Stored and shown without effect: batching is always on.",
     ),
     EntityProperty(
         "is_express",
@@ -265,7 +267,7 @@ PROPERTIES: Final = (
         FLAG,
         _SENT,
         option="express",
-        help="Kept for clients that ask; all is durable.",
+        help="Stored and shown without effect: all messages are durable.",
     ),
     EntityProperty(
         "supports_ordering",
@@ -275,7 +277,7 @@ PROPERTIES: Final = (
         derived=_RECEIVED,
         is_late=True,
         option="ordering",
-        help="Kept for clients that ask; keys keep order.",
+        help="Stored and shown without effect: messages with the same key always keep their order.",
     ),
     EntityProperty("is_anonymous_accessible", "IsAnonymousAccessible", FLAG, _SENT, is_hidden=True),
     EntityProperty(
@@ -298,15 +300,15 @@ PROPERTIES: Final = (
 
 
 def properties_of(kind: str) -> list[EntityProperty]:
-    """Those that entities of a kind are told."""
+    """The properties that entities of a kind have in their own description."""
     return [each for each in PROPERTIES if kind in each.kinds]
 
 
 def options_of(kind: str) -> list[EntityProperty]:
-    """Those that people are asked about."""
+    """The properties that are options of the command line and keys of set-up files."""
     return [each for each in properties_of(kind) if each.option]
 
 
 def shown_of(kind: str) -> list[EntityProperty]:
-    """Those that the description of an entity shows in JSON."""
+    """The properties that the JSON description of an entity shows."""
     return [each for each in PROPERTIES if kind in each.kinds + each.derived and not each.is_hidden]

@@ -1,7 +1,7 @@
-"""Rules as they are written down: what a client gave, with the types it gave.
+"""Rules as stored: the texts and typed values that a client gave.
 
-The rule language (`shardbus.rules`) turns a RuleSpec into a rule that matches; to the rest of the
-bus it is a document.
+The rule language (`shardbus.rules`) turns a RuleSpec into a rule that matches messages; for the
+rest of the bus it is a document.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class FilterSpec:
 
 @final
 class RuleSpec:
-    """A rule of a subscription. An empty `action` is none; treat the whole as a value."""
+    """A rule of a subscription, to be treated as a value. An empty `action` means that it has
+    none.
+    """
 
     def __init__(self, name: str, filter: FilterSpec, created_at_ms: int) -> None:
         self.name = name
@@ -97,12 +99,12 @@ def correlation_filter(
 
 
 def default_rule(now_ms: int) -> RuleSpec:
-    """What a subscription has when its creator gave no rule: everything."""
+    """The rule of a subscription whose creator gave none: it matches every message."""
     return RuleSpec(DEFAULT_RULE_NAME, FilterSpec(TRUE_FILTER), now_ms)
 
 
 def rule_spec_from_document(value: object) -> RuleSpec:
-    """The rule that `to_document` described; ValueError when it is none."""
+    """Read a rule that `to_document` wrote; ValueError when the document is not a rule."""
     fields = Fields(value, "rule")
     rule = RuleSpec(
         fields.text("name"),
@@ -139,7 +141,7 @@ def _typed_values(fields: Fields, name: str) -> list[TypedValue]:
         parts: list[object] = value if isinstance(value, list) else []
         words = [part for part in parts if isinstance(part, str)]
         if len(parts) != 3 or len(words) != 3:
-            raise ValueError(f"field '{name}' of the rule holds more than typed values")
+            raise ValueError(f"field '{name}' of the rule holds a value that is not a typed value")
         found.append(TypedValue(words[0], words[1], words[2]))
     return found
 

@@ -1,4 +1,4 @@
-"""Namespace tiers: which sizes, how many fragments, which features (R7)."""
+"""Namespace tiers: sizes, numbers of fragments, and features (R7)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ NEWER: Final = "newer"
 CHOSEN: Final = "chosen"
 ALWAYS: Final = "always"
 NOT_OFFERED: Final = "not offered"
-"""Who decides whether an entity is partitioned: its creator, or the tier either way."""
+"""Who decides whether an entity is partitioned: its creator, or the tier (always or never)."""
 
 INFINITE_MS: Final = 922_337_203_685_477
-"""As a duration: for ever. The largest .NET TimeSpan, and small enough to add to any moment."""
+"""As a duration: for ever. The largest .NET TimeSpan, and small enough to be added to any moment.
+"""
 
 DAY_MS: Final = 86_400_000
 
@@ -30,7 +31,7 @@ _SMALL_SIZES_MB: Final = [1024, 2048, 3072, 4096, 5120]
 class Tier:
     """What a namespace of this tier offers.
 
-    `partitioned_count_max` is the tier's own default limit; 0 means that it has none (R8).
+    `partitioned_count_max` is the tier's default limit; 0 means that the tier has none (R8).
     """
 
     def __init__(self, name: str, generation: str, partitioning: str, fragments: int) -> None:
@@ -54,8 +55,9 @@ class Tier:
     def is_partitioned(self, is_asked_for: bool) -> bool:
         """Whether an entity becomes partitioned.
 
-        Where the tier decides, asking has no effect and is no error: the .NET administration
-        client always sends an explicit choice, and would otherwise create nothing there.
+        Where the tier decides, the creator's choice has no effect and is not an error: the .NET
+        administration client always sends an explicit choice, and would otherwise create nothing
+        there.
         """
         if self.partitioning == CHOSEN:
             return is_asked_for
@@ -66,7 +68,7 @@ class Tier:
 
 
 def tier_named(name: str, generation: str = NEWER) -> Tier:
-    """The tier of a setting's words; `generation` matters for Premium only."""
+    """The tier that a setting names; `generation` matters for Premium only."""
     if name in (BASIC, STANDARD):
         return Tier(name, NEWER, CHOSEN, 16)
     if name != PREMIUM:

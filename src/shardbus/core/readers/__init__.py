@@ -1,1 +1,1 @@
-"""The commands about readers: what each has claimed, completed and given back."""
+"""The commands about readers: claims that are made, completed and released."""

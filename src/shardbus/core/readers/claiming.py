@@ -1,9 +1,10 @@
 """The commands about readers and their claims (docs/adr/0022-readers-and-claims.md).
 
-A claim takes messages out of a line as a receive does, but durably, as runs of numbers and not one
-by one. They are nobody else's, and do not expire, until the claim is completed, which removes them,
-or lost, which gives them back at their own places as if nothing had been. What was completed never
-returns; what was lost is remembered, so that nobody takes a claim that was lost for an empty one.
+A claim takes messages out of a line as a receive does, but durably, and as runs of numbers instead
+of one by one. Claimed messages belong to their reader alone and do not expire. Completing the claim
+removes them. Losing the claim returns them to their own places as if nothing had happened.
+Completed messages never return. Lost claims are remembered, so that a lost claim is never taken for
+an empty one.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class Claiming(Handler):
         return None
 
     def _need_heads(self, command: Claim) -> NeedHeads | None:
-        """Messages to claim that the store alone has; None when there are enough, or no more."""
+        """The messages to claim that only the store has; None when there are enough, or no more."""
         reader = self._table.readers.get((command.line, command.name))
         if reader is None or reader.owner != command.owner:
             return None
@@ -162,7 +163,7 @@ class Claiming(Handler):
         claim = None if reader is None else reader.claims.get(command.ordinal)
         return [] if claim is None else _piece(claim, command.after)
 
-    # Who reads.
+    # Readers.
 
     def _open(self, command: OpenReader) -> ReaderOpened:
         self._check_new(command)
@@ -189,37 +190,44 @@ class Claiming(Handler):
         rules = self._ledger.rules
         if rules.is_topic:
             raise Refused(
-                NOT_ALLOWED, "A topic keeps no messages to claim: claim from its subscriptions."
+                NOT_ALLOWED,
+                "A topic keeps no messages to claim: claim from one of its subscriptions.",
             )
         if rules.requires_session and command.line == MAIN_LINE:
             raise Refused(
                 NOT_ALLOWED,
-                "Messages of an entity that requires sessions cannot be claimed: a session has "
-                "one holder and an order. Browse them instead, or accept its sessions.",
+                "Messages of an entity that requires sessions cannot be claimed, because a "
+                "session has one holder and an order. Browse the messages, or accept the "
+                "sessions.",
             )
         name = command.name
         if not 1 <= len(name) <= READER_NAME_CHARACTERS_MAX or not name.isprintable():
             raise Refused(
                 INVALID_ARGUMENT,
-                f"A reader's name has 1 to {READER_NAME_CHARACTERS_MAX} printable characters.",
+                f"The name of a reader must have 1 to {READER_NAME_CHARACTERS_MAX} printable "
+                "characters.",
             )
         if not 1 <= len(command.owner) <= OWNER_BYTES_MAX:
-            raise Refused(INVALID_ARGUMENT, f"An owner has 1 to {OWNER_BYTES_MAX} bytes.")
+            raise Refused(
+                INVALID_ARGUMENT, f"The owner of a reader must have 1 to {OWNER_BYTES_MAX} bytes."
+            )
         if not 1 <= len(command.new_id) <= READER_ID_BYTES_MAX:
-            raise Refused(INVALID_ARGUMENT, f"A reader's id has 1 to {READER_ID_BYTES_MAX} bytes.")
+            raise Refused(
+                INVALID_ARGUMENT, f"The id of a reader must have 1 to {READER_ID_BYTES_MAX} bytes."
+            )
         if not LEASE_MS_MIN <= command.lease_ms <= LEASE_MS_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"A lease of {command.lease_ms} ms is not possible: it is between {LEASE_MS_MIN} "
-                f"and {LEASE_MS_MAX} ms.",
+                f"The lease of {command.lease_ms} ms is out of range: use {LEASE_MS_MIN} to "
+                f"{LEASE_MS_MAX} ms.",
             )
 
     def _check_room(self) -> None:
         if len(self._table.readers) >= READERS_MAX:
             raise Refused(
                 QUOTA_EXCEEDED,
-                f"Fragment {self._fragment_number} has {len(self._table.readers)} readers, which "
-                "is the most it takes: drop those that are not used any more.",
+                f"Fragment {self._fragment_number} has {len(self._table.readers)} readers, "
+                "its maximum: drop readers that are no longer used.",
             )
 
     def _known(self, line: int, name: str) -> Reader:
@@ -227,7 +235,8 @@ class Claiming(Handler):
         if reader is None:
             raise Refused(
                 READER_NOT_FOUND,
-                f"There is no reader '{name}' here: it was never opened, or it was dropped.",
+                f"There is no reader '{name}' here: it was never opened, or it was dropped. "
+                "Open it first.",
             )
         return reader
 
@@ -248,7 +257,7 @@ class Claiming(Handler):
         counters = self._ledger.counters.lines[reader.line]
         others = [each for each in self._table.readers.values() if each.line == reader.line]
         claimed_bytes = sum([each.claimed_bytes() for each in others])
-        # The bytes of a line count what is deferred or scheduled too, which nobody can claim.
+        # The bytes of a line include deferred and scheduled messages, which cannot be claimed.
         return ReaderStatus(
             reader.line,
             reader.name,
@@ -272,8 +281,8 @@ class Claiming(Handler):
         if command.done >= command.ordinal > 0:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"Claim {command.ordinal} cannot be completed by the command that makes it: name "
-                f"an ordinal below it as done, not {command.done}.",
+                f"The command that makes claim {command.ordinal} cannot complete claim "
+                f"{command.done}: complete only ordinals below {command.ordinal}.",
             )
         ending = self._to_complete(reader, command.done)
         known = reader.claims.get(command.ordinal)
@@ -291,7 +300,7 @@ class Claiming(Handler):
         return Claimed(None if known is None else known.summary(), is_more, reader.completed)
 
     def _new_claim(self, reader: Reader, command: Claim, now_ms: int) -> OpenClaim | None:
-        """What waits, set aside; None when nothing does."""
+        """A new claim of the next waiting messages; None when no message waits."""
         ledger = self._ledger
         line = ledger.lines[command.line]
         room = self._room(reader, command)
@@ -310,27 +319,29 @@ class Claiming(Handler):
         if not 1 <= command.count_max <= CLAIM_COUNT_MAX or command.bytes_max < 1:
             return Refused(
                 INVALID_ARGUMENT,
-                f"A claim is of 1 to {CLAIM_COUNT_MAX} messages and of at least one byte, not of "
-                f"{command.count_max} messages of {command.bytes_max} bytes.",
+                f"A claim must allow 1 to {CLAIM_COUNT_MAX} messages and at least one byte, "
+                f"not {command.count_max} messages and {command.bytes_max} bytes.",
             )
         is_ending = _oldest_up_to(reader, command.done) is not None
         if len(reader.claims) - is_ending >= CLAIMS_MAX:
             return Refused(
                 SERVER_BUSY,
                 f"Reader '{reader.name}' has {len(reader.claims)} open claims in fragment "
-                f"{self._fragment_number}, which is the most it may have: complete some first.",
+                f"{self._fragment_number}, its maximum: complete some of them first.",
             )
         if self._room(reader, command) < 1:
             return Refused(
                 SERVER_BUSY,
-                f"What is claimed in fragment {self._fragment_number} is in "
-                f"{self._table.run_count} pieces, which is the most it takes: complete some claims "
+                f"The claims in fragment {self._fragment_number} consist of "
+                f"{self._table.run_count} runs of numbers, its maximum: complete some claims "
                 "first.",
             )
         return None
 
     def _room(self, reader: Reader, command: Claim) -> int:
-        """How many messages a claim may take: in the worst case none follows another."""
+        """How many messages a claim may take if, in the worst case, no two of them are
+        consecutive.
+        """
         ending = _oldest_up_to(reader, command.done)
         run_count = self._table.run_count - (0 if ending is None else len(ending.runs))
         return min(command.count_max, self._ledger.bounds.claim_runs_max - run_count)
@@ -342,28 +353,30 @@ class Claiming(Handler):
         return claim
 
     def _not_open(self, reader: Reader, ordinal: int) -> Refused:
-        """Why a claim is not among the open ones."""
+        """Why a claim is not open."""
         last = reader.last()
         if ordinal < 1 or ordinal > last:
             return Refused(
                 INVALID_ARGUMENT,
                 f"Reader '{reader.name}' has no claim {ordinal} in fragment "
-                f"{self._fragment_number}: the last was {last}, the next is {last + 1}.",
+                f"{self._fragment_number}: its last claim is {last}, and the next must be "
+                f"{last + 1}.",
             )
         if reader.is_lost(ordinal):
             return Refused(
                 CLAIM_LOST,
-                f"Claim {ordinal} of reader '{reader.name}' in fragment {self._fragment_number} is "
-                "lost: it was released, or nobody renewed it, and its messages went back to the "
-                "line, where others may have received them.",
+                f"Claim {ordinal} of reader '{reader.name}' in fragment "
+                f"{self._fragment_number} is lost: it was released, or not renewed in time. "
+                "Its messages returned to the line, where others may have received them.",
             )
         return Refused(
             CLAIM_COMPLETED,
-            f"Claim {ordinal} of reader '{reader.name}' in fragment {self._fragment_number} is "
-            f"completed, as all up to {reader.completed} are: its messages are gone.",
+            f"Claim {ordinal} of reader '{reader.name}' in fragment {self._fragment_number} "
+            f"is completed, like all claims up to {reader.completed}: its messages were "
+            "removed.",
         )
 
-    # Reading what is claimed.
+    # Reading claims.
 
     def _read(self, reader: Reader, command: ReadClaim, read: dict[int, Entry | None]) -> ClaimRead:
         claim = self._open_claim(reader, command.ordinal)
@@ -393,7 +406,9 @@ class Claiming(Handler):
         return Completed(reader.completed)
 
     def _to_complete(self, reader: Reader, ordinal: int) -> OpenClaim | None:
-        """The oldest claim, if completing up to an ordinal ends it; None when all are done."""
+        """The oldest claim if its ordinal is at most this one; None when all claims up to it are
+        completed.
+        """
         claim = _oldest_up_to(reader, ordinal)
         is_done = claim is None and ordinal <= reader.completed
         if not is_done and (claim is None or ordinal > reader.last()):
@@ -401,7 +416,7 @@ class Claiming(Handler):
         return claim
 
     def _end(self, reader: Reader, claim: OpenClaim) -> None:
-        """Its messages go, in the commit that says so."""
+        """Complete a claim: its messages are removed by the same commit."""
         ledger = self._ledger
         self._table.remove_claim(reader, claim)
         counters = ledger.counters.lines[reader.line]
@@ -421,7 +436,7 @@ class Claiming(Handler):
         self._ledger.changes.append(reader_change(reader))
 
     def _give_back(self, reader: Reader) -> None:
-        """Let everything wait again that a reader has claimed; the store has it all."""
+        """Return all messages that a reader has claimed to their line; the store still has them."""
         first = 0
         changes: list[Change] = []
         for claim in list(reader.claims.values()):
@@ -434,11 +449,11 @@ class Claiming(Handler):
             return
         self._ledger.lines[reader.line].rewind(first)
         if reader.line == MAIN_LINE:
-            # What expired meanwhile is found by a look at what is due.
+            # Messages that expired in the meantime are found when the store is asked for due ones.
             self._ledger.note_due(AT_ONCE_MS)
 
     def end_overdue(self) -> None:
-        """Claims that nobody has renewed in time are lost."""
+        """Lose the claims that were not renewed in time."""
         deadline_ms, steady_ms = self._table.deadline_ms, self._ledger.steady_ms
         if deadline_ms == NEVER_MS or deadline_ms > steady_ms:
             return
@@ -452,7 +467,7 @@ def _check_owner(reader: Reader, owner: bytes) -> None:
     if reader.owner != owner:
         raise Refused(
             READER_LOST,
-            f"Reader '{reader.name}' belongs to somebody else now: open it again to get it back.",
+            f"Reader '{reader.name}' has another owner now: open it again to take it over.",
         )
 
 
@@ -460,8 +475,8 @@ def _check_same(reader: Reader, reader_id: bytes) -> None:
     if reader_id and reader.reader_id != reader_id:
         raise Refused(
             READER_NOT_FOUND,
-            f"Reader '{reader.name}' was dropped, and this is another one of the same name: its "
-            "claims are not those that are asked for.",
+            f"Reader '{reader.name}' was dropped, and another reader of the same name was "
+            "opened since: the requested claims belong to the dropped one.",
         )
 
 
@@ -469,9 +484,9 @@ def _check_free(reader: Reader, owner: bytes, steady_ms: int) -> None:
     if reader.owner != owner and steady_ms < reader.heard_ms + OWNER_MS_MAX:
         raise Refused(
             READER_IN_USE,
-            f"Reader '{reader.name}' is in use: its owner was heard of "
-            f"{steady_ms - reader.heard_ms} ms ago. Give each reader a name of its own, or wait "
-            f"until nothing was heard for {OWNER_MS_MAX} ms.",
+            f"Reader '{reader.name}' is in use: its owner was active "
+            f"{steady_ms - reader.heard_ms} ms ago. Give each reader its own name, or wait "
+            f"until the owner has been silent for {OWNER_MS_MAX} ms.",
         )
 
 

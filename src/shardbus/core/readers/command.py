@@ -1,8 +1,9 @@
-"""What fragments are asked about readers and their claims, and what they answer.
+"""The commands about readers and their claims, and their replies.
 
-A *reader* is a name under which messages of one line are set aside in *claims*, which are numbered
-1, 2, 3 and on: that ordinal, not a sequence number, is how far the reader is. Its *owner*, some
-bytes that whoever drives it has chosen, keeps two drivers apart. See `claiming` for the rules.
+A *reader* is a name under which messages of one line are claimed. Its *claims* are numbered 1, 2, 3
+and on: this ordinal, not a sequence number, is the reader's position. Its *owner*, some bytes
+chosen by the process that drives the reader, keeps two processes apart. See `claiming` for the
+rules.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ class AboutReaders(Asked):
 
 @final
 class OpenReader(AboutReaders):
-    """Begin, or go on, to read a line under a name. Answered by `ReaderOpened`.
+    """Start or continue to read a line under a name. Answered by `ReaderOpened`.
 
-    Claims that nobody has renewed for `lease_ms` are lost. Refused with READER_IN_USE while
-    another owner was heard of a moment ago; after that the other one is shut out. A reader that is
-    not there is made with `new_id`, which no other reader ever had.
+    Claims that are not renewed for `lease_ms` are lost. Refused with READER_IN_USE while another
+    owner was active a moment ago; otherwise that owner is shut out. A reader that does not exist is
+    created with `new_id`, which no other reader ever had.
     """
 
     FIELDS = fields(line=LINE, name=TEXT, owner=DATA, lease_ms=NUMBER, new_id=DATA)
@@ -61,7 +62,7 @@ class KeepReader(AboutReaders):
     """Renew the claims of a reader for its lease. Answered by `Done`.
 
     Like the commands below it is refused with READER_NOT_FOUND when there is no such reader, and,
-    where it names an owner, with READER_LOST when that is not (any more) the reader's owner.
+    where it names an owner, with READER_LOST when the reader has another owner now.
     """
 
     FIELDS = fields(line=LINE, name=TEXT, owner=DATA)
@@ -74,15 +75,15 @@ class KeepReader(AboutReaders):
 
 @final
 class Claim(AboutReaders):
-    """Set the next unlocked active messages of a line aside under an ordinal. Answered by
-    `Claimed`, and answered the same again as long as the claim is open.
+    """Claim the next unlocked active messages of a line under an ordinal. Answered by `Claimed`;
+    repeating the command gives the same answer as long as the claim is open.
 
-    A new ordinal is one more than the last. At most `count_max` (CLAIM_COUNT_MAX) messages of
-    together `bytes_max`, but always one if one waits.
+    A new ordinal must be one more than the last. The claim has at most `count_max` (up to
+    CLAIM_COUNT_MAX) messages of together `bytes_max`, but always one message if one waits.
 
-    With `done`, an ordinal below that of the claim, the oldest open claim is completed by the same
-    commit if its ordinal is not above that. Refused as `CompleteClaim` would be; then nothing is
-    claimed either. 0 completes nothing.
+    With `done`, an ordinal below that of the claim, the same commit completes the oldest open claim
+    if its ordinal is at most `done`. The command is refused as `CompleteClaim` would be; then
+    nothing is claimed either. 0 completes nothing.
     """
 
     FIELDS = fields(
@@ -116,10 +117,10 @@ class Claim(AboutReaders):
 
 @final
 class DescribeClaim(AboutReaders):
-    """Which messages has an open claim? Answered by `ClaimRuns`.
+    """Ask which messages an open claim has. Answered by `ClaimRuns`.
 
-    Refused with CLAIM_COMPLETED or CLAIM_LOST when it is open no more, and with READER_NOT_FOUND
-    when the reader is not the one with `reader_id`; an empty one is any.
+    Refused with CLAIM_COMPLETED or CLAIM_LOST when the claim is no longer open, and with
+    READER_NOT_FOUND when the reader's id is not `reader_id`; an empty `reader_id` matches any.
     """
 
     FIELDS = fields(line=LINE, name=TEXT, ordinal=NUMBER, reader_id=DATA)
@@ -133,10 +134,11 @@ class DescribeClaim(AboutReaders):
 
 @final
 class ReadClaim(AboutReaders):
-    """Give out messages of an open claim with numbers greater than `after`. Answered by
-    `ClaimRead`; refused like `DescribeClaim`.
+    """Read messages of an open claim with numbers greater than `after`. Answered by `ClaimRead`;
+    refused like `DescribeClaim`.
 
-    About `bytes_max` of payload, but always one message if there is one. It renews nothing.
+    Brings about `bytes_max` of payload, but always one message if there is one. It does not renew
+    the claim.
     """
 
     FIELDS = fields(
@@ -162,10 +164,10 @@ class ReadClaim(AboutReaders):
 
 @final
 class CompleteClaim(AboutReaders):
-    """Remove the messages of the oldest open claim if its ordinal is not above this one.
+    """Remove the messages of the oldest open claim if its ordinal is at most this one.
 
-    Answered by `Completed`: ask again until that has come to the ordinal. Refused with CLAIM_LOST
-    when it never will, because claims up to this one were lost.
+    Answered by `Completed`: repeat the command until `Completed` has reached the ordinal. Refused
+    with CLAIM_LOST when it never will, because claims up to this one were lost.
     """
 
     FIELDS = fields(line=LINE, name=TEXT, owner=DATA, ordinal=NUMBER)
@@ -179,7 +181,9 @@ class CompleteClaim(AboutReaders):
 
 @final
 class ReleaseClaims(AboutReaders):
-    """Give the messages of all open claims back; those claims are lost. Answered by `Done`."""
+    """Return the messages of all open claims to the line; those claims are lost. Answered by
+    `Done`.
+    """
 
     FIELDS = fields(line=LINE, name=TEXT, owner=DATA)
 
@@ -191,7 +195,7 @@ class ReleaseClaims(AboutReaders):
 
 @final
 class DropReader(AboutReaders):
-    """Give all messages of a reader back and forget it, whoever owns it. Answered by `Done`."""
+    """Return all messages of a reader and forget it, whoever owns it. Answered by `Done`."""
 
     FIELDS = fields(line=LINE, name=TEXT)
 
@@ -202,7 +206,7 @@ class DropReader(AboutReaders):
 
 @final
 class ListReaders(AboutReaders):
-    """Which readers has a line, or have ALL_LINES? Answered by `Readers`."""
+    """Ask for the readers of a line, or of ALL_LINES. Answered by `Readers`."""
 
     FIELDS = fields(line=unless(ALL_LINES, LINE))
 
@@ -225,9 +229,9 @@ ReaderCommand = (
 
 @final
 class ClaimSummary(Declared):
-    """An open claim: so many messages, with sequence numbers from `first` to `last`.
+    """An open claim: `count` messages with sequence numbers from `first` to `last`.
 
-    All but the ordinal are 0 when every message of it was found damaged.
+    All but the ordinal are 0 when every message of the claim was found damaged.
     """
 
     FIELDS = fields(ordinal=NUMBER, count=NUMBER, size_bytes=NUMBER, first=NUMBER, last=NUMBER)
@@ -242,9 +246,10 @@ class ClaimSummary(Declared):
 
 @final
 class ReaderOpened(Declared):
-    """Claims up to `completed` are done, `last` is the highest that was made, `lost` the highest
-    that was ever lost. The open ones are in `claims`, rising. `reader_id` is another one when the
-    reader was dropped and made again; it is empty for one whose record was given up.
+    """Claims up to `completed` are completed, `last` is the highest ordinal that was used, `lost`
+    the highest that was ever lost. The open claims are in `claims`, by ascending ordinal.
+    `reader_id` differs after the reader was dropped and created again; it is empty for a reader
+    whose record was given up.
     """
 
     FIELDS = fields(
@@ -267,9 +272,10 @@ class ReaderOpened(Declared):
 
 @final
 class Claimed(Declared):
-    """What is set aside under an ordinal; None: nothing waited, and the ordinal is still free.
+    """The claim under an ordinal; None: no message waited, and the ordinal is still free.
 
-    `is_more` says that a next claim may find something. All claims up to `completed` are done.
+    `is_more` says that the next claim may find something. All claims up to `completed` are
+    completed.
     """
 
     FIELDS = fields(claim=maybe(record(ClaimSummary)), is_more=FLAG, completed=NUMBER)
@@ -282,7 +288,7 @@ class Claimed(Declared):
 
 @final
 class ClaimRuns(Declared):
-    """Exactly the messages of a claim, which have so many bytes."""
+    """Exactly which messages a claim has, and their bytes."""
 
     FIELDS = fields(runs=RUNS, size_bytes=NUMBER)
 
@@ -293,9 +299,10 @@ class ClaimRuns(Declared):
 
 @final
 class ClaimRead(Declared):
-    """Messages of a claim with their payloads, rising; go on after `after` unless `is_end`.
+    """Messages of a claim with their payloads, by ascending number; continue after `after` unless
+    `is_end`.
 
-    A message that turned out to be damaged is left out, and in the claim no more.
+    A message that turned out to be damaged is left out, and is no longer in the claim.
     """
 
     FIELDS = fields(entries=list_of(record(Entry)), after=NUMBER, is_end=FLAG)
@@ -308,7 +315,7 @@ class ClaimRead(Declared):
 
 @final
 class Completed(Declared):
-    """All claims up to this ordinal are done."""
+    """All claims up to this ordinal are completed."""
 
     FIELDS = fields(completed=NUMBER)
 
@@ -320,8 +327,9 @@ class Completed(Declared):
 class ReaderStatus(Declared):
     """How far a reader is in one fragment.
 
-    Of the active messages of its line `claimed` are its own, in `claims` claims; `waiting` are in
-    nobody's, locked ones among them. It was last heard of at `heard_ms`.
+    Of the active messages of its line, `claimed` are in the reader's `claims` open claims, and
+    `waiting` are in nobody's claim; the latter include locked ones. The reader was last active at
+    `heard_ms`.
     """
 
     FIELDS = fields(

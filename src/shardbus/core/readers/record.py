@@ -1,11 +1,11 @@
-"""The readers of a fragment and what they have claimed, with the records that keep it.
+"""The readers of a fragment and their claims, and the records that store them.
 
-A READER record has as key the line (1 byte) and the name, and holds the lease, the last completed
-ordinal, the length of the owner, the owner, and the ordinals that were lost, as runs. A CLAIM
-record has the line, the ordinal and the name, and holds the bytes of the messages and their runs.
-A READER_ID record has the key of its READER, and holds the id that the reader was made with.
-Integers are big-endian, of 8 bytes. When a reader was last heard of is in memory
-alone, as a reading of the steady clock.
+The key of a READER record is the line (1 byte) and the name; it holds the lease, the last completed
+ordinal, the length of the owner, the owner, and the lost ordinals as runs. The key of a CLAIM
+record is the line, the ordinal and the name; it holds the bytes of the messages and their runs. A
+READER_ID record has the key of its READER and holds the id that the reader was created with.
+Integers are big-endian, of 8 bytes. When a reader was last active is in memory alone, as a reading
+of the steady clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _READER_INTEGERS: Final = 3
 
 @final
 class OpenClaim:
-    """Messages that are set aside under one ordinal; `size_bytes` as they count in their line."""
+    """The messages claimed under one ordinal; `size_bytes` is what they count for in their line."""
 
     def __init__(self, ordinal: int, runs: Runs, size_bytes: int) -> None:
         self.ordinal = ordinal
@@ -39,9 +39,9 @@ class OpenClaim:
 
 @final
 class Reader:
-    """Who reads a line under a name, and how far it is.
+    """A reader of a line, and how far it is.
 
-    Claims up to `completed` are done, but for those that were `lost`.
+    Claims up to `completed` are completed, except for those that were `lost`.
     """
 
     def __init__(self, line: int, name: str, owner: bytes, lease_ms: int, heard_ms: int) -> None:
@@ -54,7 +54,7 @@ class Reader:
         self.reader_id = b""
         self.completed = 0
         self.lost = Runs()
-        # By ordinal, rising.
+        # By ascending ordinal.
         self.claims: dict[int, OpenClaim] = {}
 
     def last(self) -> int:
@@ -68,13 +68,13 @@ class Reader:
         return None
 
     def is_lost(self, ordinal: int) -> bool:
-        """Whether a claim that was made was lost rather than completed."""
+        """Whether a claim that was made was lost and not completed."""
         if ordinal > self.completed:
             return ordinal <= self.last() and ordinal not in self.claims
         return self.lost.contains(ordinal)
 
     def lose_claims(self) -> None:
-        """All open claims are lost; of very many losses the oldest are not remembered."""
+        """Lose all open claims. Only the latest losses are remembered if there are very many."""
         for ordinal in self.claims:
             self.lost.add(ordinal, ordinal)
         if len(self.lost) > LOST_RUNS_MAX:
@@ -94,8 +94,7 @@ class Reader:
 class ReaderStanding:
     """How far a reader of a line is behind in one fragment.
 
-    `waiting` messages are not claimed, by whomever; `claimed` ones the reader has set aside and not
-    completed.
+    `waiting` messages are in nobody's claim; `claimed` ones are in this reader's open claims.
     """
 
     def __init__(self, line: int, name: str, waiting: int, claimed: int) -> None:
@@ -109,8 +108,9 @@ class ReaderStanding:
 class ReaderTable:
     """The readers of one fragment.
 
-    `held` are the numbers of all messages that are claimed, by whomever, `run_count` how many runs
-    the claims have together, and `deadline_ms` is when the first lease ends (NEVER_MS: none runs).
+    `held` has the numbers of all claimed messages, whichever reader claimed them. `run_count` is
+    how many runs the claims have together, and `deadline_ms` is when the first lease ends
+    (NEVER_MS: no lease is running).
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class ReaderTable:
         self.deadline_ms = NEVER_MS
 
     def load(self, records: dict[tuple[int, bytes], bytes], steady_ms: int) -> None:
-        """Take over what was stored; whoever has claims counts as heard of now."""
+        """Take over stored readers. Readers with claims count as active now."""
         claims: list[tuple[int, int, str, bytes]] = []
         for (kind, key), data in records.items():
             if kind == READER:
@@ -138,7 +138,9 @@ class ReaderTable:
         self.note_deadline()
 
     def _owning(self, line: int, name: str, ordinal: int, steady_ms: int) -> Reader:
-        """The reader of a claim; one whose own record was given up comes back without an owner."""
+        """The reader of a claim. A reader whose own record was given up is created without an
+        owner.
+        """
         reader = self.readers.get((line, name))
         if reader is None:
             reader = Reader(line, name, b"", LEASE_MS_DEFAULT, steady_ms)
@@ -147,7 +149,7 @@ class ReaderTable:
         return reader
 
     def standings(self, counters: Counters) -> list[ReaderStanding]:
-        """How far each reader is behind, by line and name; `counters` are those of the fragment."""
+        """How far each reader is behind, by line and name; `counters` are the fragment's."""
         claimed = [0] * len(counters.lines)
         for reader in self.readers.values():
             claimed[reader.line] += reader.claimed()
@@ -162,7 +164,7 @@ class ReaderTable:
         ]
 
     def note_deadline(self) -> None:
-        """Find out when the first lease ends, after something about one has changed."""
+        """Recompute when the first lease ends, after a change."""
         deadline_ms = NEVER_MS
         for reader in self.readers.values():
             if reader.claims:
@@ -182,7 +184,7 @@ class ReaderTable:
         self.run_count -= len(claim.runs)
 
     def leave(self, sizes_bytes: dict[int, int]) -> list[Change]:
-        """Damaged messages, by number, are in their claims no more, and count for so much less."""
+        """Remove damaged messages, given by number and size, from their claims."""
         changes: list[Change] = []
         leaving = sorted([number for number in sizes_bytes if self.held.contains(number)])
         if not leaving:
@@ -207,7 +209,7 @@ class ReaderTable:
 def standings_in(
     records: dict[tuple[int, bytes], bytes], counters: Counters
 ) -> list[ReaderStanding]:
-    """How far the readers are behind that a fragment has on record."""
+    """How far the readers in a fragment's records are behind."""
     table = ReaderTable()
     table.load(records, NEVER_MS)
     return table.standings(counters)
@@ -218,7 +220,7 @@ def reader_change(reader: Reader) -> RecordChange:
 
 
 def reader_made(reader: Reader) -> list[Change]:
-    """What there is to store of a new reader."""
+    """The changes that store a new reader."""
     key = reader_key(reader)
     return [reader_change(reader), RecordChange(READER_ID, key, reader.reader_id)]
 
@@ -246,7 +248,7 @@ def pack_reader(reader: Reader) -> bytes:
 
 
 def unpack_reader(key: bytes, data: bytes, heard_ms: int) -> Reader:
-    """The reader of a record; ValueError when it is none."""
+    """Read the record of a reader; ValueError when it is damaged."""
     end = _READER_INTEGERS * _INTEGER_BYTES
     if not key or len(data) < end:
         raise ValueError("the record of a reader is damaged")
@@ -264,7 +266,7 @@ def pack_claim(claim: OpenClaim) -> bytes:
 
 
 def unpack_claim(ordinal: int, data: bytes) -> OpenClaim:
-    """The claim of a record; ValueError when it is none."""
+    """Read the record of a claim; ValueError when it is damaged."""
     size_bytes = int.from_bytes(data[:_INTEGER_BYTES], "big")
     return OpenClaim(ordinal, unpack_runs(data[_INTEGER_BYTES:]), size_bytes)
 

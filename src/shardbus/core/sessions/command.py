@@ -1,4 +1,4 @@
-"""What fragments are asked about sessions, and what they answer."""
+"""The commands about sessions, and their replies."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class AboutSessions(Asked):
 
 @final
 class AcceptSession(AboutSessions):
-    """Hold a session: the named one, or, with None, one that has active messages.
+    """Hold the named session, or, with None, any free session that has active messages.
 
-    Answered by `SessionAccepted`; by `NoSession` when None was asked for and none is free.
-    A named session need not have messages. Refused with SESSION_CANNOT_BE_LOCKED while somebody
-    else holds it, with NOT_ALLOWED where sessions are not required.
+    Answered by `SessionAccepted`, or by `NoSession` when None was given and no session is free. A
+    named session need not have messages. Refused with SESSION_CANNOT_BE_LOCKED while another client
+    holds it, and with NOT_ALLOWED where sessions are not required.
     """
 
     FIELDS = fields(session_id=maybe(TEXT), token_seed=SEED)
@@ -46,7 +46,7 @@ class AcceptSession(AboutSessions):
 class RenewSession(AboutSessions):
     """Hold a session for the full lock duration from now. Answered by `Renewed`.
 
-    Like the commands below it is refused with SESSION_LOCK_LOST when the token is not held.
+    Like the commands below, refused with SESSION_LOCK_LOST when the token is not held.
     """
 
     FIELDS = fields(session=DATA)
@@ -57,7 +57,9 @@ class RenewSession(AboutSessions):
 
 @final
 class ReleaseSession(AboutSessions):
-    """Let a session go; its unsettled messages return uncounted. Answered by `Done`, always."""
+    """End the hold of a session; its unsettled messages return uncounted. Always answered by
+    `Done`.
+    """
 
     FIELDS = fields(session=DATA)
 
@@ -67,7 +69,7 @@ class ReleaseSession(AboutSessions):
 
 @final
 class GetState(AboutSessions):
-    """Answered by `SessionState`."""
+    """Read the state of a held session. Answered by `SessionState`."""
 
     FIELDS = fields(session=DATA)
 
@@ -79,7 +81,7 @@ class GetState(AboutSessions):
 class SetState(AboutSessions):
     """Replace the state of a held session; None clears it. Answered by `Done`.
 
-    Refused with QUOTA_EXCEEDED when it is too large, or when there are too many states.
+    Refused with QUOTA_EXCEEDED when the state is too large, or the fragment has too many states.
     """
 
     FIELDS = fields(session=DATA, state=maybe(DATA))
@@ -91,7 +93,7 @@ class SetState(AboutSessions):
 
 @final
 class AskHolds(AboutSessions):
-    """Which of these sessions does somebody hold? Answered by `HoldsTold`."""
+    """Ask which of these sessions are held. Answered by `HoldsTold`."""
 
     FIELDS = fields(session_ids=list_of(TEXT))
 
@@ -104,7 +106,9 @@ SessionCommand = AcceptSession | RenewSession | ReleaseSession | GetState | SetS
 
 @final
 class SessionAccepted(Declared):
-    """`token` names the hold in commands; like a lock token it tells its fragment."""
+    """`token` identifies the hold in commands; like a lock token it contains its fragment's
+    number.
+    """
 
     FIELDS = fields(session_id=TEXT, token=DATA, locked_until_ms=NUMBER)
 
@@ -116,12 +120,12 @@ class SessionAccepted(Declared):
 
 @final
 class NoSession(Declared):
-    """No session is free and has messages: `watch(SESSIONS, …)` tells when one is."""
+    """No free session has messages: `watch(SESSIONS, …)` reports when one has."""
 
 
 @final
 class SessionState(Declared):
-    """`state` is read from the store by the runner before this is passed on."""
+    """The runner reads `state` from the store before it passes the reply on."""
 
     FIELDS = fields(session_id=TEXT, state=maybe(DATA))
 
@@ -132,9 +136,7 @@ class SessionState(Declared):
 
 @final
 class Hold(Declared):
-    """A session, as it was spelt in the question, that is held, and how many of its messages are
-    locked.
-    """
+    """A held session, in the spelling of the question, and how many of its messages are locked."""
 
     FIELDS = fields(session_id=TEXT, locked_until_ms=NUMBER, locked=COUNT)
 
@@ -146,7 +148,7 @@ class Hold(Declared):
 
 @final
 class HoldsTold(Declared):
-    """Only those that are held."""
+    """Those of the sessions that are held."""
 
     FIELDS = fields(holds=list_of(record(Hold)))
 

@@ -1,4 +1,6 @@
-"""The commands about sessions: who may hold one, for how long, and what state it has (R26)."""
+"""The commands about sessions: who may hold a session, for how long, and which state it has
+(R26).
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ SESSION_LOST_TEXT: Final = (
 
 
 def not_received_so(session: bytes) -> Refused:
-    """Why nothing is received with, or without, this token of a session."""
+    """The refusal of a receive with, or without, this session token."""
     if session != NO_SESSION:
         return Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
     return Refused(
@@ -67,7 +69,9 @@ class Candidate:
         self.line = line
 
     def spelling(self) -> str:
-        """Its id as the first of its messages has it: nobody asked for it by name."""
+        """The session id as its first message spells it, because the client did not name the
+        session.
+        """
         [first] = self.line.front(1)
         assert first.session_id is not None
         return first.session_id
@@ -75,7 +79,9 @@ class Candidate:
 
 @final
 class PromisedState:
-    """A state that a transaction sets; `old_bytes` is the size of the one before, or NO_STATE."""
+    """A state that a transaction sets; `old_bytes` is the size of the present state, or
+    NO_STATE.
+    """
 
     def __init__(self, session_id: str, state: bytes | None, old_bytes: int) -> None:
         self.session_id = session_id
@@ -85,13 +91,13 @@ class PromisedState:
 
 @final
 class NoHolds(Handler):
-    """Answers for a fragment that has no sessions."""
+    """Decides the commands about sessions for a fragment without sessions."""
 
     def decide(self, command: Command, now_ms: int) -> Done:
         if isinstance(command, ReleaseSession):
             return Done()
         raise Refused(
-            NOT_ALLOWED, "The entity does not require sessions: receive from it without one."
+            NOT_ALLOWED, "The entity does not require sessions: receive from it without a session."
         )
 
 
@@ -110,7 +116,7 @@ class SessionHolds(Handler):
         self._promised: set[str] = set()
 
     def begin(self) -> None:
-        """A command is applied: what was read for it is its own, and nobody's afterwards."""
+        """A command is being applied: what was read for it can be used by it alone."""
         self._candidate = self._fed
         self._fed = None
 
@@ -144,7 +150,7 @@ class SessionHolds(Handler):
         return HoldsTold(holds)
 
     def of(self, token: bytes) -> HeldSession:
-        """The session that a token holds; refused when it does not (any more)."""
+        """The session held by this token; refused when it is no longer held."""
         held = self._table.held(token, self._ledger.steady_ms)
         if held is None:
             raise Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
@@ -153,7 +159,9 @@ class SessionHolds(Handler):
     # Accepting.
 
     def _need_to_accept(self, command: AcceptSession, now_ms: int) -> Need | None:
-        """A named session is held unseen; the next free one must have something to hand out."""
+        """A named session is held without a read; the next free session must have messages to hand
+        out.
+        """
         table = self._table
         if command.session_id is not None or table.is_full():
             return None
@@ -183,7 +191,9 @@ class SessionHolds(Handler):
         )
 
     def candidate_in(self, key: str, line: Line, now_ms: int) -> None:
-        """Take over a free session with its first messages; one without any is none."""
+        """Take over a free session with its first messages; a session without messages is no
+        candidate.
+        """
         expired = line.take_expired(now_ms)
         if expired:
             self._ledger.expire(expired)
@@ -195,7 +205,7 @@ class SessionHolds(Handler):
     def _accept(self, command: AcceptSession, now_ms: int) -> SessionAccepted | NoSession:
         session_id = command.session_id
         if session_id is not None:
-            # Before anything changes: a refusal must leave everything as it is.
+            # Check before any change: a refusal must leave everything as it is.
             self._check_free(session_id)
             self._make_free(session_id, now_ms)
             has_messages = self._ledger.counters.lines[MAIN_LINE].count > 0
@@ -218,19 +228,19 @@ class SessionHolds(Handler):
         if table.is_full() and table.overdue(steady_ms) is None:
             raise Refused(
                 SERVER_BUSY,
-                f"Fragment {self._fragment_number} has {table.held_count()} sessions locked, "
-                "which is the most it takes: close some, or try again later.",
+                f"Fragment {self._fragment_number} has {table.held_count()} locked sessions, "
+                "its maximum: close some of them, or try again later.",
             )
 
     def _make_free(self, session_id: str, now_ms: int) -> None:
-        """End the overdue holds that are in the way; the others end in their own time."""
+        """End the overdue holds that are in the way; other overdue holds end later."""
         table = self._table
         held = table.named(session_id)
         if held is not None:
             self._end(held, now_ms)
         if table.is_full():
             overdue = table.overdue(self._ledger.steady_ms)
-            assert overdue is not None, "it was checked that there is room, or will be"
+            assert overdue is not None, "the check before found room for one more hold"
             self._end(overdue, now_ms)
 
     def _grant(self, session_id: str, line: Line, seed: bytes, now_ms: int) -> SessionAccepted:
@@ -251,7 +261,9 @@ class SessionHolds(Handler):
         return Renewed(ledger.moment_of(deadline_ms, now_ms))
 
     def _release(self, command: ReleaseSession, now_ms: int) -> Done:
-        """By the seed of the token (`sequence.token_of_seed`), if nobody heard of the hold."""
+        """Release a session by its token, or by the token's seed if the caller never got the
+        token.
+        """
         token = command.session
         if is_of_seed(token):
             unheard = self._table.of_seed(token)
@@ -263,9 +275,10 @@ class SessionHolds(Handler):
         return Done()
 
     def end_overdue(self, now_ms: int, count_max: int) -> None:
-        """Holds whose deadline has come are lost; what they had in hand counts as failed.
+        """End holds whose deadline has come; their locked messages count as failed deliveries.
 
-        At most about so many locks and holds end: if there are more, the next deadline says so.
+        Ends at most about `count_max` locks and holds: the next deadline says whether there are
+        more.
         """
         steady_ms = self._ledger.steady_ms
         held = self._table.overdue(steady_ms)
@@ -290,9 +303,9 @@ class SessionHolds(Handler):
         return NeedState(held.session_id, held.token)
 
     def state_in(self, token: bytes, state: bytes | None) -> None:
-        """Take over how large the stored state is."""
+        """Take over the size of the stored state."""
         held = self._table.by_token(token)
-        assert held is not None, "a hold does not end while its state is being read"
+        assert held is not None, "the hold ended while its state was being read"
         held.state_bytes = NO_STATE if state is None else len(state)
 
     def need_to_set_states(self, commands: list[SetState]) -> Need | None:
@@ -305,7 +318,7 @@ class SessionHolds(Handler):
     def _get_state(self, command: GetState) -> SessionState:
         held = self.of(command.session)
         self._check_settled(held)
-        # How large it is is mostly not known before it is read.
+        # The size of the state is usually unknown before it is read.
         self._ledger.lacking_bytes += self._ledger.rules.state_bytes_max
         return SessionState(held.session_id)
 
@@ -317,7 +330,9 @@ class SessionHolds(Handler):
     def _checked(self, command: SetState) -> HeldSession:
         held = self.of(command.session)
         self._check_settled(held)
-        assert held.state_bytes != STATE_UNREAD, "its size is read before a state is replaced"
+        assert held.state_bytes != STATE_UNREAD, (
+            "the size of a state must be read before the state is replaced"
+        )
         self._check_state(held, _size_of(command.state))
         return held
 
@@ -336,7 +351,7 @@ class SessionHolds(Handler):
     # State that a transaction sets.
 
     def check_states(self, commands: list[SetState]) -> list[PromisedState]:
-        """What is to become of which session; Refused unless all of it can be."""
+        """The states to set, by session. Refused unless all of them can be set."""
         promised: list[PromisedState] = []
         seen: set[bytes] = set()
         for command in commands:
@@ -344,18 +359,21 @@ class SessionHolds(Handler):
             if held.token in seen:
                 raise Refused(
                     INVALID_ARGUMENT,
-                    f"The state of session '{held.session_id}' is set twice at once: set it once.",
+                    f"The transaction sets the state of session '{held.session_id}' twice: "
+                    "set it once.",
                 )
             seen.add(held.token)
             promised.append(PromisedState(held.session_id, command.state, held.state_bytes))
         return promised
 
     def promise(self, states: list[PromisedState]) -> None:
-        """From now on nobody sees or sets these states, whoever holds the sessions."""
+        """From now on nobody can read or set these states, whoever holds the sessions."""
         self._promised.update(promised.session_id for promised in states)
 
     def finish(self, states: list[PromisedState], now_ms: int, *, is_commit: bool) -> None:
-        """Set what was promised to be, whoever holds the sessions by now, or let go of it."""
+        """Set the promised states, whoever holds the sessions now, or drop the promise on
+        rollback.
+        """
         for promised in states:
             self._promised.discard(promised.session_id)
             if is_commit:
@@ -374,8 +392,8 @@ class SessionHolds(Handler):
         if size_bytes > size_bytes_max:
             raise Refused(
                 QUOTA_EXCEEDED,
-                f"The state of session '{held.session_id}' would have {size_bytes} bytes, "
-                f"more than the {size_bytes_max} that a session state may have.",
+                f"The state of session '{held.session_id}' would have {size_bytes} bytes; the "
+                f"maximum is {size_bytes_max}.",
             )
         shortage = self._ledger.shortage
         if shortage and size_bytes > max(held.state_bytes, SHORT_STATE_BYTES_MAX):
@@ -385,8 +403,8 @@ class SessionHolds(Handler):
         if is_new and states >= self._ledger.bounds.states_max:
             raise Refused(
                 QUOTA_EXCEEDED,
-                f"Fragment {self._fragment_number} has {states} session states, which is the most "
-                "it takes: clear the states of sessions that are done.",
+                f"Fragment {self._fragment_number} has {states} session states, its maximum: "
+                "clear the states of sessions that are finished.",
             )
 
 

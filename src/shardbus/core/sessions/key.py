@@ -1,16 +1,17 @@
-"""Which session ids are one session: upper and lower case are the same (R26).
+"""Which session ids mean the same session: case does not matter (R26).
 
-Messages, answers and records keep the spelling that a client gave. What is *of* a session (its
-lock, order, state and fragment) goes by the key of its id, which is computed here and nowhere else.
+Messages, answers and records keep the spelling that a client gave. Everything that belongs to a
+session (its lock, order, state and fragment) is found by the key of its id, which is computed here
+and nowhere else.
 
-Two ids are the same when their simple upper case is, character by character, as an invariant
-culture compares; the key has the lower case of that, so that an id without capitals is its own key.
-Never one character for two: "ß" is not "ss", and an id has as many characters as its key. What has
-no partner of its own stays as it is: neither the dotless small i nor the dotted capital one of
-Turkish is an "i", the Kelvin sign is no "k", and the capital sharp s no "ß". The three sigmas of
-Greek are one.
+Two ids are the same when their simple upper-case forms are, character by character, as in an
+invariant culture. The key is the lower case of that form, so that an id without capitals is its own
+key. A character never becomes two: "ß" is not "ss", and an id has as many characters as its key. A
+character without a partner of its own stays as it is: neither the dotless small i nor the dotted
+capital I of Turkish is an "i", the Kelvin sign is not a "k", and the capital sharp s is not a "ß".
+The three sigmas of Greek are one.
 
-The table is that of Unicode 14 for ever, whatever Python knows: a key chooses a fragment.
+The table is that of Unicode 14 for ever, whatever Python knows, because a key chooses a fragment.
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ a7c7-a7c9/2=a7c8 a7d0=a7d1 a7d6-a7d8/2=a7d7 a7f5=a7f6 ff21-ff3a=ff41 10400-10427
 
 
 def session_key(session_id: str) -> str:
-    """What all spellings of a session id have in common."""
+    """The key that all spellings of a session id share."""
     return session_id.lower() if session_id.isascii() else session_id.translate(_TABLE)
 
 
 def session_key_of(utf8: bytes) -> bytes:
-    """That of an id which is encoded already."""
+    """The key of an id that is already encoded."""
     return utf8.lower() if utf8.isascii() else _escaped_key(utf8)
 
 
 def _escaped_key(utf8: bytes) -> bytes:
-    # What is no UTF-8 comes back as it was.
+    # Bytes that are not UTF-8 come back unchanged.
     return session_key(utf8.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 

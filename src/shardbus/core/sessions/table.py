@@ -1,7 +1,7 @@
 """Message sessions in memory: those that clients hold, and a bounded list of free ones (R26).
 
-Sends to a session that nobody holds leave no trace per message. Holds are volatile, as locks are:
-a restart lets all of them go, and deadlines are readings of the steady clock.
+Sends to a session that nobody holds leave nothing in memory per message. Holds are volatile, as
+locks are: a restart ends all of them. Their deadlines are readings of the steady clock.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NO_STATE: Final = -1
 
 @final
 class HeldSession:
-    """A session somebody holds: a window of its messages, and the locks on those handed out.
+    """A held session: a window of its messages, and the locks on those handed out.
 
-    `session_id` is in the spelling of whoever asked for it.
+    `session_id` is in the spelling of the client that asked for it.
     """
 
     def __init__(self, session_id: str, token: bytes, line: Line, batch: LockBatch) -> None:
@@ -34,7 +34,7 @@ class HeldSession:
         self.token = token
         self.line = line
         self.batch = batch
-        # Of the session's state as it is stored, STATE_UNREAD or NO_STATE.
+        # The size of the stored state, or STATE_UNREAD or NO_STATE.
         self.state_bytes = STATE_UNREAD
 
     def deadline_ms(self) -> int:
@@ -45,11 +45,11 @@ class HeldSession:
 class SessionTable:
     """The sessions of one fragment, each by the key of its id.
 
-    A free session with active messages is in the list of known ones, or its rank in the store is
-    greater than `end` and `has_tail` says so, or the list is to be read again from the start.
+    Every free session with active messages is in the list of known ones, or has a rank greater than
+    `end` in the store while `has_tail` is set, or the list is to be read again from the start.
 
-    The store ranks by messages that are pinned too: while there are any, the rank of a session to
-    which a message comes may be passed already, and all of those are known.
+    The store also ranks by pinned messages. While there are any, a session that gets a message may
+    have a rank that was passed already, so all such sessions are added to the list.
     """
 
     def __init__(self, bounds: Bounds, has_tail: bool, locks: LockTable) -> None:
@@ -61,12 +61,13 @@ class SessionTable:
         self._known: OrderedDict[str, None] = OrderedDict()
         self._held: dict[str, HeldSession] = {}
         self._by_token: dict[bytes, HeldSession] = {}
-        # Deadlines as they were when they were pushed; a renewal is noticed when one comes up.
+        # Deadlines at the time they were pushed; a renewal is noticed when its old deadline comes
+        # up.
         self._deadlines: list[tuple[int, int, HeldSession]] = []
         self._pushes = 0
         self._stirred: dict[bytes, None] = {}
 
-    # Who holds what.
+    # Holds.
 
     def held_count(self) -> int:
         return len(self._held)
@@ -75,16 +76,16 @@ class SessionTable:
         return len(self._held) >= self._bounds.sessions_held_max
 
     def named(self, session_id: str) -> HeldSession | None:
-        """Who holds a session, even if the deadline has come and nobody noticed yet."""
+        """The hold of a session, even if its deadline has come and it is not ended yet."""
         return self._held.get(session_key(session_id))
 
     def held(self, token: bytes, steady_ms: int) -> HeldSession | None:
-        """The session of a token; None once its deadline has come: the deadline decides."""
+        """The session of a token; None from the deadline on, even before the hold is ended."""
         held = self._by_token.get(token)
         return None if held is None or held.deadline_ms() <= steady_ms else held
 
     def by_token(self, token: bytes) -> HeldSession | None:
-        """The session of a token, even if the deadline has come and nobody noticed yet."""
+        """The session of a token, even if its deadline has come and it is not ended yet."""
         return self._by_token.get(token)
 
     def of_seed(self, token: bytes) -> HeldSession | None:
@@ -106,9 +107,10 @@ class SessionTable:
         held.batch.deadline_ms = deadline_ms
 
     def let_go(self, held: HeldSession) -> None:
-        """End a hold whose messages have been put back; with messages it waits behind the others.
+        """End a hold whose messages have been put back. With messages the session queues behind the
+        others.
 
-        Whoever waits for messages of it is to be told that it is lost.
+        Receivers that wait for messages of the session are told that it is lost.
         """
         del self._held[held.key]
         del self._by_token[held.token]
@@ -136,10 +138,12 @@ class SessionTable:
                 self._push(held)
         return NEVER_MS
 
-    # Messages that come, and come back.
+    # New and returning messages.
 
     def new_line(self, has_tail: bool) -> Line:
-        """An empty window of a session's messages, the smaller the more are held already."""
+        """An empty window for a session's messages; the more sessions are held, the smaller it
+        is.
+        """
         bounds = self._bounds
         share_bytes = bounds.session_windows_bytes_max // (len(self._held) + 1)
         return Line(
@@ -149,7 +153,7 @@ class SessionTable:
         )
 
     def append(self, entry: Entry) -> None:
-        """A new message, with a greater number than all others."""
+        """Add a new message, whose number is greater than all others."""
         key = session_of(entry)
         held = self._held.get(key)
         if held is not None:
@@ -166,7 +170,7 @@ class SessionTable:
                 self.has_tail = True
 
     def put_back(self, entry: Entry) -> None:
-        """A message waits again at its own place, and its session perhaps before `end`."""
+        """Let a message wait again at its own place; its session may then rank before `end`."""
         key = session_of(entry)
         held = self._held.get(key)
         if held is not None:
@@ -176,7 +180,7 @@ class SessionTable:
             self._know(key)
 
     def drop(self, numbers: dict[str, set[int]]) -> list[Entry]:
-        """Stop messages waiting, by key of session; answers those that were in memory."""
+        """Stop messages from waiting, by session key; returns those that were in memory."""
         dropped: list[Entry] = []
         for key, dropping in numbers.items():
             held = self._held.get(key)
@@ -185,19 +189,19 @@ class SessionTable:
         return dropped
 
     def drop_anywhere(self, numbers: set[int]) -> list[Entry]:
-        """Like `drop`, when it is not known which sessions they belong to."""
+        """Like `drop`, when the sessions of the messages are not known."""
         return self.drop(dict.fromkeys(self._held, numbers))
 
     def stir(self, token: bytes) -> None:
         self._stirred[token] = None
 
     def stirred(self) -> list[bytes]:
-        """The tokens of sessions to which something happened since this was asked last."""
+        """The tokens of sessions that changed since the last call."""
         tokens = list(self._stirred)
         self._stirred.clear()
         return tokens
 
-    # The free ones.
+    # Free sessions.
 
     def is_free_one(self) -> bool:
         """Whether some free session has, or may have, active messages."""
@@ -209,7 +213,7 @@ class SessionTable:
         return None
 
     def forget(self, key: str) -> None:
-        """A session that was read turned out to have no message to hand out."""
+        """Forget a session that was read and has no message to hand out."""
         self._known.pop(key, None)
 
     def page_in(self, ranks: list[int], keys: list[str], is_end: bool) -> None:

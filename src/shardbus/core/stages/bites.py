@@ -1,10 +1,10 @@
-"""How what is decided to be published is sent: at once, or in bites (docs/adr/0057-bites.md).
+"""How a publication that is decided is sent: at once, or in bites (docs/adr/0057-bites.md).
 
-Once it is decided that stages are published nothing refuses them, so they need not be sent in the
-commit that decides. What is no more than `WHOLE_BYTES_MAX` and `WHOLE_COUNT_MAX` is, unless the
-subscriptions of a topic would get too many copies. Of the rest each *bite* is a commit of its own,
-which also drops what it has sent: whatever crashes, the next bite begins where the last that is
-stored ended. In between the fragment does what others want.
+Once the publication of stages is decided, nothing refuses them, so they need not be sent by the
+commit that decides. A publication of at most `WHOLE_BYTES_MAX` and `WHOLE_COUNT_MAX` is sent by
+that commit, unless the subscriptions of a topic would get too many copies. A larger one is sent in
+*bites*. Each bite is a commit of its own, which also drops what it has sent: after any crash the
+next bite begins where the last stored one ended. Between bites the fragment does other work.
 """
 
 from __future__ import annotations
@@ -36,24 +36,23 @@ _END: Final = 0
 
 @final
 class _Publication:
-    """The stages that are left of it, in the order in which they are sent."""
+    """A publication: its remaining stages, in the order in which they are sent."""
 
     def __init__(self, ordinal: int, batch_key: bytes, names: list[bytes]) -> None:
         self.ordinal = ordinal
         self.batch_key = batch_key
         self.names = deque(names)
-        # Those that a record tells of, when there is one, also if they have been sent since: what
-        # has one of these names would be taken for a part of it.
+        # The stages in this publication's record, if it has one, including those sent since: a new
+        # stage of one of these names would be taken for a part of the publication.
         self.recorded: set[bytes] = set()
-        # What was read and is not sent: numbers and pieces of stages, None in place of one that is
-        # lost.
+        # What was read but not sent: numbers and pieces of stages, None in place of a lost piece.
         self.rest: deque[tuple[OpenStage, int, ReadPiece | None]] = deque()
 
 
 @final
 class Bites:
-    """Sends the publications of one fragment, those that were decided first before the others;
-    but one that is sent at once does not wait for those that take many bites.
+    """Sends the publications of one fragment in the order of their decisions. A publication that is
+    sent at once does not wait for those that take many bites.
     """
 
     def __init__(
@@ -68,7 +67,7 @@ class Bites:
         self._stages = stages
         self._under_way: list[_Publication] = []
         self._next_ordinal = 1
-        # What the bite that is being decided is of.
+        # The publication of the bite that is being decided.
         self._bitten: _Publication | None = None
         self._at_ms = NEVER_MS
         # The stage that was sent last, and up to which piece.
@@ -94,29 +93,29 @@ class Bites:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether something is decided and not all of it is sent."""
+        """Whether a decided publication is not completely sent."""
         return len(self._under_way) > 0
 
     def has_taken(self, name: bytes) -> bool:
-        """Whether a stage of this name is, or was, a part of what is under way."""
+        """Whether a stage of this name is or was a part of an unfinished publication."""
         return any(name in publication.recorded for publication in self._under_way)
 
     @property
     def is_biting(self) -> bool:
-        """Whether a bite is not decided yet: see `send`."""
+        """Whether a bite is begun and not finished: see `send`."""
         return self._bitten is not None
 
     def is_whole(self, names: list[bytes]) -> bool:
-        """Whether stages are sent at once."""
+        """Whether these stages are sent at once."""
         bounds, amount = self._ledger.bounds, self._stages.amount_of(names)
         is_short = amount.packed_bytes <= bounds.whole_bytes_max
         return is_short and amount.count <= bounds.whole_count_max
 
     def need(self, names: list[bytes]) -> NeedStages | None:
-        """What must be read before the first bite of these stages is begun.
+        """What must be read before the first bite of these stages.
 
-        Payloads that were whole when that was decided are not looked at again: should one be
-        damaged now, it is found as that of any message is.
+        Payloads that were whole at the decision are not checked again: if one is damaged now, it is
+        found like any damaged message.
         """
         found = [name for name in names if name in self._stages.named]
         if not found:
@@ -156,7 +155,7 @@ class Bites:
     def begin(
         self, names: list[bytes], batch_key: bytes, read: dict[bytes, ReadStage], now_ms: int
     ) -> None:
-        """It is decided that these stages are published. Their first bite is begun."""
+        """The publication of these stages is decided: begin its first bite."""
         publication = self._new(self._next_ordinal, batch_key, names)
         self._next_ordinal += 1
         self._bite(publication, read, now_ms)
@@ -167,7 +166,7 @@ class Bites:
             self._bite(self._under_way[0], read, now_ms)
 
     def _bite(self, publication: _Publication, read: dict[bytes, ReadStage], now_ms: int) -> None:
-        assert self._bitten is None, "one bite is decided after the other"
+        assert self._bitten is None, "a bite must be decided before the next begins"
         self._bitten = publication
         self._at_ms = now_ms
         if not publication.rest:
@@ -175,11 +174,11 @@ class Bites:
         if not publication.rest:
             self.end()
         elif not self._ledger.rules.is_topic:
-            # Of a topic whoever counts the copies says how many messages are sent.
+            # For a topic, the caller that counts the copies says how many messages are sent.
             self.send(self._ledger.bounds.admitted_max)
 
     def _take(self, publication: _Publication, read: dict[bytes, ReadStage]) -> None:
-        """Take over what was read, up to where that ends."""
+        """Take over what was read, as far as the read went."""
         for name in publication.names:
             stage, found = self._stages.named[name], read.get(name)
             if found is None:
@@ -192,8 +191,8 @@ class Bites:
             publication.rest.append((stage, _END, None))
 
     def send(self, count_max: int) -> None:
-        """Send so many messages of the bite, in the order of the pieces, as if all that is in the
-        bite were sent in the same moment.
+        """Send up to `count_max` messages of the bite in the order of the pieces, as if the whole
+        bite were sent at the same moment.
         """
         publication, room = self._bitten, count_max
         assert publication is not None
@@ -223,7 +222,7 @@ class Bites:
             self.end()
 
     def end(self) -> None:
-        """The bite ends here. What was read and is left is kept only if it comes next."""
+        """End the bite. What was read and not sent is kept only if it comes next."""
         publication, changes = self._bitten, self._ledger.changes
         if publication is None:
             return

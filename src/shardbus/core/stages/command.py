@@ -1,8 +1,9 @@
-"""What fragments are asked about stages and those who publish them, and what they answer.
+"""The commands about stages and producers, and their replies.
 
-A *stage* is messages under a name that nobody sees until they are published, put there in numbered
-*pieces*. A *producer* publishes stages in numbered batches, each once. Stages go by the UTF-8 of
-their names, and so do producers. See `staging` for the rules; publishing is a transaction (`Work`).
+A *stage* is a named set of messages that nobody sees until they are published. Messages are put
+there in numbered *pieces*. A *producer* publishes stages in numbered batches, each batch once.
+Stages and producers are identified by the UTF-8 of their names. See `staging` for the rules;
+publishing is a transaction (`Work`).
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from shardbus.core.message import NEVER_MS, Message
 from shardbus.core.runs import Runs
 
 StageShare = tuple[bytes, int]
-"""A stage, and how many messages of it one fragment has."""
+"""A stage, and how many of its messages one fragment has."""
 
 NO_BATCH: Final = -1
 
 
 class AboutStages(Asked):
-    """A command about stages, or those who publish them."""
+    """A command about stages or producers."""
 
     FAMILY: ClassVar[int] = OF_STAGES
 
@@ -42,7 +43,7 @@ class AboutStages(Asked):
 class Stage(AboutStages):
     """Keep messages as a piece of a stage, which ends `lifetime_ms` from now. Answered by `Done`.
 
-    A piece that is there already stays as it is. Refused as a send would be, and when the stage is
+    A piece that exists already stays as it is. Refused as a send would be, and while the stage is
     being published.
     """
 
@@ -57,9 +58,9 @@ class Stage(AboutStages):
 
 @final
 class DropStages(AboutStages):
-    """Forget stages, but not those that are being published. Answered by `Done`.
+    """Drop stages, except those that are being published. Answered by `Done`.
 
-    A name that ends in a slash is all stages whose names begin so.
+    A name that ends in a slash means all stages whose names begin with it.
     """
 
     FIELDS = fields(stages=NAMES)
@@ -70,8 +71,8 @@ class DropStages(AboutStages):
 
 @final
 class ProlongStages(AboutStages):
-    """Keep stages for their whole time from now on; named as in `DropStages`. Answered by `Done`,
-    also when they are not there.
+    """Keep stages for their whole lifetime from now on; names as in `DropStages`. Answered by
+    `Done`, even if there are no such stages.
     """
 
     FIELDS = fields(stages=NAMES)
@@ -82,8 +83,8 @@ class ProlongStages(AboutStages):
 
 @final
 class AskStages(AboutStages):
-    """What is there of these stages, and how much is left of what is promised or being published
-    for a batch? Answered by `StagesHeld`.
+    """Ask what the fragment has of these stages, and how much of a batch is still promised or being
+    published. Answered by `StagesHeld`.
     """
 
     FIELDS = fields(stages=NAMES, batch_key=DATA)
@@ -95,7 +96,7 @@ class AskStages(AboutStages):
 
 @final
 class CheckStages(AboutStages):
-    """Look whether some more pieces of stages are whole. Answered by `StagesChecked`.
+    """Check some more pieces of stages for damage. Answered by `StagesChecked`.
 
     Refused with STAGE_LOST when one is damaged.
     """
@@ -108,12 +109,14 @@ class CheckStages(AboutStages):
 
 @final
 class PublishOn(AboutStages):
-    """Send the next bite of what is being published: a runner asks for that by itself."""
+    """Send the next bite of the current publication; the runner gives this command by itself."""
 
 
 @final
 class AskProducers(AboutStages):
-    """What has a producer published, or, without a name, any? Answered by `Producers`."""
+    """Ask what a producer has published, or, without a name, all producers. Answered by
+    `Producers`.
+    """
 
     FIELDS = fields(name=DATA)
 
@@ -123,8 +126,8 @@ class AskProducers(AboutStages):
 
 @final
 class ForgetProducer(AboutStages):
-    """A producer that published once knows that it has. Answered by `Done`, also when it is not
-    known or publishes often.
+    """A producer that publishes once has learnt that it has published. Answered by `Done`, also for
+    a producer that is unknown or publishes often.
     """
 
     FIELDS = fields(name=DATA)
@@ -148,9 +151,9 @@ class HeldStage(Declared):
 
 @final
 class StagesHeld(Declared):
-    """Only those that the fragment has something of; `left_bytes` are promised or being published
-    for the batch that was asked for. Of `unchecked_bytes` it is to be asked whether they are whole
-    (`CheckStages`) before the stages are published. That may take bites, or will not.
+    """The stages of which the fragment has something. `left_bytes` is what is still promised or
+    being published for the batch in the question. `unchecked_bytes` must be checked with
+    `CheckStages` before the stages are published.
     """
 
     FIELDS = fields(
@@ -176,7 +179,7 @@ class StagesHeld(Declared):
 
 @final
 class StagesChecked(Declared):
-    """So many bytes of the stages have not been looked at."""
+    """How many bytes of the stages are not checked yet."""
 
     FIELDS = fields(left_bytes=NUMBER)
 
@@ -186,7 +189,7 @@ class StagesChecked(Declared):
 
 @final
 class Publication(Declared):
-    """A batch of a producer: its number, and what its rows are known by, if anything.
+    """A batch of a producer: its number, and the fingerprint of its rows, if there is one.
 
     A producer that publishes `is_once` has no other batch, and is forgotten soon.
     """
@@ -204,10 +207,10 @@ class Publication(Declared):
 
 @final
 class Producer(Declared):
-    """Which batch was published last, and when.
+    """Which batch a producer published last, and when.
 
-    `noted_ms` is when by the steady clock, if the fragment has been in memory since (NEVER_MS).
-    `fingerprints` are those of the last batches, with their numbers, the oldest first.
+    `noted_ms` is that moment by the steady clock if the fragment has been in memory since, else
+    NEVER_MS. `fingerprints` are those of the last batches with their numbers, the oldest first.
     """
 
     FIELDS = fields(
@@ -233,7 +236,7 @@ class Producer(Declared):
 
 @final
 class Producers(Declared):
-    """Those that the fragment remembers, of those that were asked for."""
+    """The known ones of the producers in the question."""
 
     FIELDS = fields(producers=list_of(record(Producer)))
 

@@ -1,4 +1,4 @@
-"""The stages of a fragment, and what they add up to."""
+"""The stages of a fragment, and their totals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardbus.core.stages.record import Amount, OpenStage, ReadPiece, unpack_sta
 
 @final
 class OpenStages:
-    """By name. Whatever is added, sent or dropped is counted here."""
+    """The stages by name. Whatever is added, sent or dropped is counted here."""
 
     def __init__(self, ledger: Ledger, records: dict[tuple[int, bytes], bytes]) -> None:
         self._ledger = ledger
@@ -25,21 +25,23 @@ class OpenStages:
                 ledger.staged_bytes += stage.amount.size_bytes
 
     def add(self, stage: OpenStage, piece: int, amount: Amount) -> None:
-        """A piece is staged."""
+        """Add a piece to a stage."""
         self.named[stage.name] = stage
         stage.pieces.include(runs_of([piece]))
         stage.amount.include(amount)
         self._ledger.staged_bytes += amount.size_bytes
 
     def promise(self, stage: OpenStage, batch_key: bytes) -> None:
-        """Only a transaction ends it, and what it has will be sent, should that be committed."""
+        """From now on only a transaction can end the stage; its messages are sent if that
+        commits.
+        """
         if not stage.is_promised:
             stage.is_promised = True
             self._ledger.promised_ids += stage.amount.packed_count
         stage.batch_key = batch_key
 
     def let_go(self, stage: OpenStage) -> None:
-        """Nothing comes of it."""
+        """The promise of the stage is withdrawn."""
         if stage.is_promised:
             stage.is_promised = False
             self._ledger.promised_ids -= stage.amount.packed_count
@@ -56,7 +58,7 @@ class OpenStages:
             self._ledger.promised_ids -= amount.packed_count
 
     def drop(self, stage: OpenStage) -> None:
-        """It is over."""
+        """Remove a stage that is over."""
         self.let_go(stage)
         del self.named[stage.name]
         self._ledger.staged_bytes -= stage.amount.size_bytes
@@ -64,7 +66,7 @@ class OpenStages:
         self._ledger.changes.append(RecordChange(STAGE, stage.name, None))
 
     def amount_of(self, names: list[bytes]) -> Amount:
-        """What those that are here have together."""
+        """The total of the named stages that exist."""
         total = Amount()
         for name in names:
             stage = self.named.get(name)
@@ -73,7 +75,7 @@ class OpenStages:
         return total
 
     def left_bytes(self, batch_key: bytes) -> int:
-        """What is promised or being published for a batch."""
+        """How many bytes are promised or being published for a batch."""
         size_bytes = 0
         if batch_key:
             for stage in self.named.values():

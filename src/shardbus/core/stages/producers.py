@@ -1,9 +1,9 @@
-"""The producers of a fragment: which batch of each was published last, and what was in it.
+"""The producers of a fragment: the last batch of each, and fingerprints of its contents.
 
-A batch whose number is not above the last one was published before. Who publishes may also tell a
-*fingerprint*, by which the rows of a batch are known again however they were divided. Then it is
-known whether that is the batch of that number once more, which is nothing new, or other rows under
-a number that is used: these would be lost without a word, so they are refused aloud.
+A batch whose number is not above the last one was published before. A producer may also give a
+*fingerprint*, which identifies the rows of a batch however they were divided. With it a repeated
+batch is told from other rows under a used number. The former is nothing new; the latter would be
+lost silently, so they are refused with an error of their own.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class KnownProducers:
         self._fragment_number = fragment_number
         self._ledger = ledger
         self._named: dict[bytes, Producer] = {}
-        # Those that publish once, the oldest first; how many they are is no matter to the others.
+        # Producers that publish once, the oldest first; they do not take places from the others.
         self._once: dict[bytes, Producer] = {}
         for (kind, key), data in records.items():
             if kind == PRODUCER:
                 producer = unpack_producer(key, data)
-                # What is loaded is kept for its whole time again.
+                # A producer that was loaded is kept for its whole time again.
                 producer.noted_ms = ledger.steady_ms if producer.is_once else NEVER_MS
                 self._all_like(producer.is_once)[key] = producer
 
@@ -58,16 +58,16 @@ class KnownProducers:
 
     @property
     def deadline_ms(self) -> int:
-        """When to look for those that are over."""
+        """When to look for producers to forget."""
         for producer in self._once.values():
             return producer.noted_ms + PRODUCER_ONCE_KEPT_MS
         return NEVER_MS
 
     def found(self, name: bytes) -> Producers:
-        """One of them with what is known of its batches; all of them, without, for no name.
+        """One producer with what is known about its batches; with an empty name all, without that.
 
-        One that publishes once, and asks whether it has, is kept for its whole time again: what is
-        published in bites may take long.
+        A producer that publishes once and asks whether it has is kept for its whole time again:
+        publishing in bites may take long.
         """
         if not name:
             known_ones = list(self._named.values()) + list(self._once.values())
@@ -94,9 +94,9 @@ class KnownProducers:
         if not is_named or not is_told or not 0 <= batch <= BATCH_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"A producer has a name of 1 to {PRODUCER_NAME_BYTES_MAX} bytes, its batches are "
-                f"numbered from 0 to {BATCH_MAX}, and a fingerprint has at most "
-                f"{FINGERPRINT_BYTES_MAX} bytes.",
+                f"The name of a producer must have 1 to {PRODUCER_NAME_BYTES_MAX} bytes, the "
+                f"number of a batch must be from 0 to {BATCH_MAX}, and a fingerprint may have "
+                f"at most {FINGERPRINT_BYTES_MAX} bytes.",
             )
         known = self._known(name)
         if known is not None and batch <= known.batch:
@@ -113,18 +113,18 @@ class KnownProducers:
             producer.fingerprints = known.fingerprints[1 - FINGERPRINTS_MAX :]
         producer.fingerprints.append((publication.batch, publication.fingerprint))
         producer.is_once = publication.is_once and (known is None or known.is_once)
-        # It may go on as one of the others; if not, it is the last to be forgotten.
+        # It may continue as a regular producer; if not, it is the last to be forgotten.
         self._once.pop(name, None)
         self._all_like(producer.is_once)[name] = producer
         self._ledger.changes.append(producer_change(producer))
 
     def forget(self, name: bytes) -> None:
-        """One that publishes once is done."""
+        """Forget a producer that publishes once and is done."""
         if self._once.pop(name, None) is not None:
             self._ledger.changes.append(RecordChange(PRODUCER, name, None))
 
     def end_overdue(self) -> None:
-        """Those that publish once, and did not say that they are done, are forgotten in time."""
+        """Forget producers that publish once and did not say in time that they are done."""
         while self._once:
             producer = next(iter(self._once.values()))
             if producer.noted_ms + PRODUCER_ONCE_KEPT_MS > self._ledger.steady_ms:
@@ -132,7 +132,7 @@ class KnownProducers:
             self.forget(producer.name)
 
     def _is_newcomer(self, publication: Publication) -> bool:
-        """Whether a producer comes to those of its kind."""
+        """Whether this producer is new among those of its kind."""
         known = self._known(publication.producer)
         return known is None or (known.is_once and not publication.is_once)
 
@@ -144,8 +144,9 @@ class KnownProducers:
             if len(self._once) >= self._ledger.bounds.producers_max:
                 raise Refused(
                     SERVER_BUSY,
-                    f"Fragment {self._fragment_number} remembers {len(self._once)} producers that "
-                    "published once and did not say that they are done: ask again later.",
+                    f"Fragment {self._fragment_number} remembers {len(self._once)} producers "
+                    "that published once and did not confirm it, its maximum: try again "
+                    "later.",
                 )
             return
         if len(self._named) < self._ledger.bounds.producers_max:
@@ -154,7 +155,7 @@ class KnownProducers:
             raise Refused(
                 QUOTA_EXCEEDED,
                 f"Fragment {self._fragment_number} remembers {len(self._named)} producers, "
-                "which is the most it takes: let fewer producers publish, each many batches, as "
+                "its maximum: let fewer producers publish more batches each, for example "
                 "with txnAppId and txnVersion instead of a transactionId for each write.",
             )
 
@@ -167,8 +168,8 @@ class KnownProducers:
                 self._ledger.changes.append(RecordChange(PRODUCER, producer.name, None))
 
     def _is_forgettable(self, producer: Producer, now_ms: int) -> bool:
-        """Only the wall clock goes on while the fragment is not in memory, but alone it cannot end
-        what was noted since.
+        """By both clocks: only the wall clock runs while the fragment is not in memory, but the
+        wall clock alone cannot end what was noted since the fragment was loaded.
         """
         steady_ms, noted_ms = self._ledger.steady_ms, producer.noted_ms
         is_old = noted_ms == NEVER_MS or noted_ms + PRODUCER_KEPT_MS <= steady_ms
@@ -176,27 +177,28 @@ class KnownProducers:
 
 
 def refusal_of_repeat(known: Producer, publication: Publication) -> Refused:
-    """Why a batch that is not above the last one of its producer is not published."""
+    """Why a batch that is not above the producer's last one is not published."""
     name = f"'{known.name.decode('utf-8', 'replace')}'"
     if is_same(known, publication):
         return Refused(
             ALREADY_PUBLISHED,
-            f"Producer {name} has published batch {publication.batch} before: the last one was "
-            f"{known.batch}.",
+            f"Producer {name} has already published batch {publication.batch}: its last batch "
+            f"is {known.batch}.",
         )
     return Refused(
         BATCH_DIFFERS,
-        f"Producer {name} has published up to batch {known.batch}, and batch {publication.batch} "
-        "comes now with rows that are not known to be the same. Nothing of it was published. "
-        "Either whoever counts the batches was set back, as by a checkpoint that was restored or "
-        "copied: publish under another producer. Or the rows are not the same when they are made "
-        "again, and are on the bus: publish without a fingerprint to pass over the batch.",
+        f"Producer {name} has published up to batch {known.batch}, and batch "
+        f"{publication.batch} now comes with rows that are not known to be the same. Nothing "
+        "of it was published. Either the counter of the batches was set back, for example by "
+        "a restored or copied checkpoint: publish under another producer. Or the query makes "
+        "other rows when it runs again, and the first ones are on the bus: publish without a "
+        "fingerprint to skip the batch.",
     )
 
 
 def is_same(known: Producer, publication: Publication) -> bool:
-    """Whether a batch that is not above the last one is one that was published, as far as both
-    tell. One that is older than those that are remembered is not known to be.
+    """Whether a batch that is not above the last one was published with the same fingerprint, as
+    far as both are known. A batch older than the remembered ones is not known to be the same.
     """
     if not publication.fingerprint or not known.fingerprints:
         return True

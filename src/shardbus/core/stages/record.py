@@ -1,4 +1,4 @@
-"""What a fragment keeps about stages and producers, as the records that keep it."""
+"""Stages and producers, and the records that store them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from shardbus.core.packing import Unpacker, pack_messages, packed_count, packed_
 from shardbus.core.runs import Runs, unpack_runs
 from shardbus.core.stages.command import HeldStage, Producer
 
-# In place of a number of messages: their payloads are kept beside the piece.
+# In place of a number of messages: their payloads are stored beside the piece.
 _PLAIN: Final = 0xFFFFFFFF
-# In place of the number of a batch: its producer has no other one.
+# In place of the number of a batch: the producer publishes once.
 _ONCE: Final = -1
 
 
@@ -49,18 +49,18 @@ class Amount:
 
 @final
 class OpenStage:
-    """What a fragment has of a stage. While it is promised to a transaction, or being published,
-    time cannot end it.
+    """What a fragment has of a stage. Time cannot end a stage that is promised to a transaction or
+    being published.
 
-    `batch_key` tells for which batch that is. Of the first piece `sent` messages are sent. The
-    pieces in `whole` were found to be whole since the fragment was loaded.
+    `batch_key` identifies the batch of that publication. `sent` messages of the first piece are
+    already sent. The pieces in `whole` were checked since the fragment was loaded.
     """
 
     def __init__(self, name: bytes) -> None:
         self.name = name
         self.pieces = Runs()
         self.amount = Amount()
-        # By the steady clock; a stage that is loaded has its whole time again.
+        # By the steady clock; a stage that is loaded has its whole lifetime again.
         self.deadline_ms = 0
         self.lifetime_ms = 0
         self.is_promised = False
@@ -74,10 +74,10 @@ class OpenStage:
 
 @final
 class ReadPiece:
-    """A piece as it was read: its messages, or none where their payloads are kept beside it.
+    """A piece as it was read: its messages, or none where their payloads are stored beside it.
 
-    Then `ttls_ms` has a time to live for each, or one that is that of all. `data_bytes` is what was
-    read of the piece.
+    In the latter case `ttls_ms` has a time to live for each message, or a single one for all.
+    `data_bytes` is how much of the piece was read.
     """
 
     def __init__(
@@ -101,14 +101,14 @@ class ReadPiece:
 
 @final
 class ReadStage:
-    """What the store has of a stage: its pieces by their numbers, and which are damaged."""
+    """What the store has of a stage: its pieces by number, and which of them are damaged."""
 
     def __init__(self) -> None:
         self.pieces: dict[int, ReadPiece] = {}
         self.damaged: list[int] = []
 
     def messages(self) -> list[Message]:
-        """Those that are packed."""
+        """The packed messages."""
         return [message for piece in self.pieces.values() for message in piece.messages]
 
 
@@ -119,7 +119,7 @@ def packed_piece(messages: list[Message]) -> bytes:
 
 
 def plain_piece(messages: list[Message]) -> bytes:
-    """What is to be known of messages at publishing, but for their payloads."""
+    """What publishing must know about messages, except their payloads."""
     ttls_ms = [message.ttl_ms for message in messages]
     if ttls_ms.count(ttls_ms[0]) == len(ttls_ms):
         del ttls_ms[1:]
@@ -132,7 +132,7 @@ def plain_piece(messages: list[Message]) -> bytes:
 
 
 def read_piece(data: bytes) -> ReadPiece:
-    """What `packed_piece` or `plain_piece` packed; ValueError when it is something else."""
+    """Read what `packed_piece` or `plain_piece` wrote; ValueError for damaged bytes."""
     piece = _read_piece(data)
     piece.data_bytes = len(data)
     return piece
@@ -150,7 +150,9 @@ def _read_piece(data: bytes) -> ReadPiece:
     while not unpacker.is_at_end():
         ttls_ms.append(unpacker.integer())
     if len(ttls_ms) not in (1, count):
-        raise ValueError("a piece has as many times to live as messages, or one")
+        raise ValueError(
+            "the number of times to live in a piece is neither one nor the number of messages"
+        )
     return ReadPiece([], count, size_bytes, ttls_ms)
 
 
@@ -169,7 +171,7 @@ def stage_change(stage: OpenStage) -> RecordChange:
 
 
 def unpack_stage(name: bytes, data: bytes) -> OpenStage:
-    """What `stage_change` packed; ValueError when it is something else."""
+    """Read what `stage_change` wrote; ValueError for damaged bytes."""
     unpacker = Unpacker(data)
     stage = OpenStage(name)
     amount = stage.amount
@@ -182,7 +184,7 @@ def unpack_stage(name: bytes, data: bytes) -> OpenStage:
 
 
 def publishing_change(ordinal: int, batch_key: bytes, names: list[bytes]) -> RecordChange:
-    """The stages of a publication that is decided, in the order in which they are sent."""
+    """The record of a decided publication: its stages in the order in which they are sent."""
     parts = [packed_count(len(batch_key)), batch_key, packed_count(len(names))]
     for name in names:
         parts += (packed_count(len(name)), name)
@@ -190,7 +192,7 @@ def publishing_change(ordinal: int, batch_key: bytes, names: list[bytes]) -> Rec
 
 
 def unpack_publishing(key: bytes, data: bytes) -> tuple[int, bytes, list[bytes]]:
-    """What `publishing_change` packed; ValueError when it is something else."""
+    """Read what `publishing_change` wrote; ValueError for damaged bytes."""
     ordinal, unpacker = Unpacker(key).integer(), Unpacker(data)
     batch_key = unpacker.piece(unpacker.count())
     names = [unpacker.piece(unpacker.count()) for _ in range(unpacker.count())]
@@ -199,7 +201,7 @@ def unpack_publishing(key: bytes, data: bytes) -> tuple[int, bytes, list[bytes]]
 
 
 def staged_in(records: dict[tuple[int, bytes], bytes]) -> int:
-    """How many bytes are staged by what a fragment has on record."""
+    """How many bytes are staged according to a fragment's records."""
     size_bytes = 0
     for (kind, key), data in records.items():
         if kind == STAGE:
@@ -217,7 +219,7 @@ def producer_change(producer: Producer) -> RecordChange:
 
 
 def unpack_producer(name: bytes, data: bytes) -> Producer:
-    """What `producer_change` packed; ValueError when it is something else."""
+    """Read what `producer_change` wrote; ValueError for damaged bytes."""
     unpacker = Unpacker(data)
     producer = Producer(name, unpacker.integer(), unpacker.integer())
     while not unpacker.is_at_end():

@@ -1,9 +1,9 @@
 """The commands about stages, and how a transaction publishes them (docs/adr/0024-stages.md).
 
-What is staged is stored, and counts towards the size of the fragment, but it is no message yet: it
-has no number and no time, and nobody receives, peeks or expires it. Publishing sends it, as if that
-were done then. A stage ends by that, by being dropped, or when its time is over, unless it is
-promised to a transaction or being published: then only that ends it.
+What is staged is stored and counts towards the size of the fragment, but it is not a message yet:
+it has no number and no enqueue time, and it cannot be received, peeked or expire. Publishing sends
+it as if a client had sent it at that moment. A stage ends when it is published or dropped, or when
+its lifetime is over. While it is promised to a transaction or being published, only that ends it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from shardbus.core.stages.record import (
     stage_change,
 )
 
-# What ends in it names all stages that begin so.
+# A name with this end means all stages whose names begin with it.
 GROUP_END: Final = b"/"
 
 
@@ -86,10 +86,10 @@ class Staging(Handler):
         self._stages = self._open.named
         self._bites = Bites(ledger, entrance, self._open, records)
         self.producers = KnownProducers(fragment_number, ledger, records)
-        # When to look for stages that are over; it may be too early, never too late.
+        # When to look for stages that are over; this may be too early, never too late.
         self._deadline_ms = NEVER_MS
         for stage in self._stages.values():
-            # What is loaded has its whole time again.
+            # A stage that was loaded has its whole lifetime again.
             stage.deadline_ms = ledger.steady_ms + stage.lifetime_ms
             self._note_deadline(stage)
 
@@ -117,7 +117,7 @@ class Staging(Handler):
             return Done()
         if isinstance(command, ProlongStages):
             for stage in self._named(command.stages):
-                # Nothing to store: what is loaded has its whole time again.
+                # Nothing to store: a stage that is loaded has its whole lifetime again.
                 stage.deadline_ms = self._ledger.steady_ms + stage.lifetime_ms
             return Done()
         if isinstance(command, AskStages):
@@ -153,7 +153,7 @@ class Staging(Handler):
         return sooner(self._deadline_ms, self.producers.deadline_ms)
 
     def end_overdue(self) -> None:
-        """Stages whose time is over go, unless somebody is publishing them."""
+        """End the stages whose lifetime is over, except those that are being published."""
         self.producers.end_overdue()
         steady_ms = self._ledger.steady_ms
         if self._deadline_ms == NEVER_MS or self._deadline_ms > steady_ms:
@@ -178,7 +178,8 @@ class Staging(Handler):
         if is_promised or self._bites.has_taken(command.stage):
             raise Refused(
                 NOT_ALLOWED,
-                f"Stage {_said(command.stage)} is being published: nothing can be added to it.",
+                f"Stage {_said(command.stage)} is being published: use another stage for more "
+                "messages.",
             )
         self._entrance.check_kind(command.messages)
         put = self._put(command)
@@ -186,8 +187,8 @@ class Staging(Handler):
         if size_bytes > STAGE_PIECE_BYTES_MAX and len(command.messages) > 1:
             raise Refused(
                 TOO_LARGE,
-                f"A piece of a stage has at most {STAGE_PIECE_BYTES_MAX} bytes, not {size_bytes}: "
-                "stage fewer messages at once.",
+                f"A piece of a stage may have at most {STAGE_PIECE_BYTES_MAX} bytes, not "
+                f"{size_bytes}: stage fewer messages at once.",
             )
         amount = Amount()
         amount.add(len(command.messages), size_bytes, is_packed=not put.payloads)
@@ -204,7 +205,7 @@ class Staging(Handler):
         return Done()
 
     def _put(self, command: Stage) -> StagePut:
-        """Plain messages with their payloads apart, others packed."""
+        """Plain messages with their payloads beside the piece, others packed."""
         messages = command.messages
         if not self._entrance.takes_plain(messages):
             return StagePut(command.stage, command.piece, packed_piece(messages))
@@ -215,15 +216,15 @@ class Staging(Handler):
         if stage is None and len(self._stages) >= self._ledger.bounds.stages_max:
             raise Refused(
                 SERVER_BUSY,
-                f"Fragment {self._fragment_number} has {len(self._stages)} stages, which is "
-                "the most it takes: publish or discard some first.",
+                f"Fragment {self._fragment_number} has {len(self._stages)} stages, its "
+                "maximum: publish or discard some of them first.",
             )
         if stage is not None and stage.pieces.count >= self._ledger.bounds.stage_pieces_max:
             raise Refused(
                 TOO_LARGE,
                 f"Stage {_said(stage.name)} has {stage.pieces.count} pieces in fragment "
-                f"{self._fragment_number}, which is the most it may have: stage more messages at "
-                "once, or use smaller batches.",
+                f"{self._fragment_number}, its maximum: stage more messages at once, or use "
+                "smaller batches.",
             )
 
     def _note_deadline(self, stage: OpenStage) -> None:
@@ -233,10 +234,11 @@ class Staging(Handler):
     # Publishing, as a part of a transaction.
 
     def need_of(self, work: Work, *, is_promise: bool) -> NeedStages | None:
-        """What must be read before work is checked; None also when it is refused unread.
+        """What must be read before work is checked; None also when the work is refused without a
+        read.
 
-        What is only promised now is sent later, and then read again. Of what is more than is looked
-        at now all was looked at before.
+        What is only promised now is read again when it is sent. Stages that are too large to be
+        checked now were checked before.
         """
         if not work.stages:
             return None
@@ -258,11 +260,11 @@ class Staging(Handler):
         return NeedStages(names, pieces, is_unpacked=is_unpacked, is_checked=True)
 
     def need_to_finish(self, shares: list[StageShare]) -> NeedStages | None:
-        """What must be read before that which is promised is published."""
+        """What must be read before promised stages are published."""
         return self._bites.need([name for name, _ in shares])
 
     def need_on(self, command: CheckStages | PublishOn) -> NeedStages | None:
-        """What must be read before more is looked at, or sent."""
+        """What must be read before more is checked or sent."""
         if isinstance(command, PublishOn):
             return self._bites.need_on()
         names: list[bytes] = []
@@ -303,8 +305,8 @@ class Staging(Handler):
         return size_bytes
 
     def _is_checked(self, names: list[bytes]) -> bool:
-        """Whether all pieces were found to be whole before. Refused when they were not, and are too
-        many to be looked at now.
+        """Whether all pieces were checked before. Refused when they were not, and are too many to
+        be checked now.
         """
         if self._unchecked_bytes([self._stages[name] for name in names]) == 0:
             return True
@@ -313,19 +315,21 @@ class Staging(Handler):
             return False
         raise Refused(
             SERVER_BUSY,
-            f"{left_bytes} bytes of the stages have to be looked at in fragment "
-            f"{self._fragment_number} before they are published: ask again.",
+            f"{left_bytes} bytes of the stages in fragment {self._fragment_number} must be "
+            "checked before they are published: try again.",
         )
 
     def _to_check_bytes(self, names: list[bytes]) -> int:
-        """What has to be looked at before these are promised; 0 if it can be done with that."""
+        """How many bytes must be checked before these stages are promised; 0 if the promise itself
+        can check them.
+        """
         bytes_max = self._ledger.bounds.checked_bytes_max
         if self._open.amount_of(names).size_bytes <= bytes_max and self._bites.is_whole(names):
             return 0
         return self._unchecked_bytes([self._stages[name] for name in names])
 
     def check(self, work: Work, read: dict[bytes, ReadStage], now_ms: int) -> None:
-        """Refused when these stages cannot be published now, or the batch was before."""
+        """Refused when these stages cannot be published now, or the batch was published before."""
         self.producers.check(work.publication, now_ms)
         self._check_known(work.stages)
         names = [name for name, _ in work.stages]
@@ -348,14 +352,14 @@ class Staging(Handler):
         )
 
     def promise(self, shares: list[StageShare], batch_key: bytes) -> None:
-        """Only the transaction that these are promised to may end them."""
+        """From now on only the transaction that these stages are promised to can end them."""
         for name, _ in shares:
             stage = self._stages.get(name)
             if stage is not None:
                 self._open.promise(stage, batch_key)
 
     def let_go(self, shares: list[StageShare]) -> None:
-        """The transaction was rolled back: time goes on."""
+        """The transaction was rolled back: the lifetimes of the stages run again."""
         for name, _ in shares:
             stage = self._stages.get(name)
             if stage is not None:
@@ -369,15 +373,16 @@ class Staging(Handler):
         read: dict[bytes, ReadStage],
         now_ms: int,
     ) -> None:
-        """It is decided: send all that is whole of these stages, and end them, now or in bites.
+        """The publication is decided: send everything undamaged in these stages and end them, now
+        or in bites.
 
-        What was damaged since it was promised is lost, as a message that is damaged is.
+        What was damaged after the promise is lost, as a damaged message is.
         """
         self._bites.begin([name for name, _ in shares], batch_key, read, now_ms)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether something is being published, and `PublishOn` is to send the next bite."""
+        """Whether a publication is unfinished, and `PublishOn` is to send the next bite."""
         return self._bites.is_under_way and not self._bites.is_biting
 
     @property
@@ -386,7 +391,7 @@ class Staging(Handler):
         return self._bites.is_biting
 
     def publish_on(self, count_max: int) -> None:
-        """Send so many messages more of it; none: it ends here."""
+        """Send up to `count_max` more messages of the bite; 0 ends it."""
         if count_max > 0:
             self._bites.send(min(count_max, self._ledger.bounds.admitted_max))
         else:
@@ -400,16 +405,17 @@ class Staging(Handler):
                 raise Refused(
                     STAGE_LOST,
                     f"Stage {_said(name)} has {found} messages in fragment "
-                    f"{self._fragment_number}, not {expected}: its time was over, it was "
-                    "published or discarded, or somebody added to it.",
+                    f"{self._fragment_number}, not {expected}: its lifetime ended, it was "
+                    "published or discarded, or messages were added to it. Stage the "
+                    "messages again.",
                 )
             if stage.is_promised:
                 raise Refused(
                     SERVER_BUSY,
-                    f"Stage {_said(name)} is being published already: ask again in a moment.",
+                    f"Stage {_said(name)} is already being published: try again in a moment.",
                 )
         if len({name for name, _ in shares}) < len(shares):
-            raise Refused(INVALID_ARGUMENT, "A stage is named twice: name each once.")
+            raise Refused(INVALID_ARGUMENT, "A stage is named twice: name each stage once.")
 
 
 def _check_stage(command: Stage) -> None:
@@ -417,17 +423,19 @@ def _check_stage(command: Stage) -> None:
     if not is_named or command.stage.endswith(GROUP_END):
         raise Refused(
             INVALID_ARGUMENT,
-            f"The name of a stage has 1 to {STAGE_NAME_BYTES_MAX} bytes, and does not end in a "
-            f"slash; {_said(command.stage[:STAGE_NAME_BYTES_MAX])} is none.",
+            f"The name of a stage must have 1 to {STAGE_NAME_BYTES_MAX} bytes and must not "
+            f"end in a slash: {_said(command.stage[:STAGE_NAME_BYTES_MAX])} is not valid.",
         )
     if not 1 <= command.piece <= BATCH_MAX or not command.messages:
         raise Refused(
-            INVALID_ARGUMENT, "A piece of a stage has a number of 1 or more, and messages."
+            INVALID_ARGUMENT,
+            "A piece of a stage must have a number of 1 or more, and at least one message.",
         )
     if not STAGE_MS_MIN <= command.lifetime_ms <= STAGE_MS_MAX:
         raise Refused(
             INVALID_ARGUMENT,
-            f"A stage is kept for {STAGE_MS_MIN} to {STAGE_MS_MAX} ms, not {command.lifetime_ms}.",
+            f"The lifetime of a stage must be from {STAGE_MS_MIN} to {STAGE_MS_MAX} ms, not "
+            f"{command.lifetime_ms}.",
         )
 
 

@@ -1,1 +1,1 @@
-"""The commands about tickets: what became of a command whose answer was lost."""
+"""The commands about tickets: whether a command whose answer was lost is stored."""

@@ -1,4 +1,4 @@
-"""How a sender learns what became of a command whose answer was lost (see `tickets`)."""
+"""How a sender learns whether a command whose answer was lost is stored (see `table`)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class AboutTickets(Asked):
 
 @final
 class AskTickets(AboutTickets):
-    """Which commands with these numbers are stored? Answered by `Judged`.
+    """Ask which commands with these numbers are stored. Answered by `Judged`.
 
-    The others never will be: one that arrives after this question is refused.
+    The others never will be: a command that arrives after this question is refused.
     """
 
     FIELDS = fields(sender=DATA, front=NUMBER, numbers=NUMBERS)
@@ -42,7 +42,7 @@ class AskTickets(AboutTickets):
 
 @final
 class Judged(Declared):
-    """`stored[i]` says that the command `numbers[i]` is stored; `replies` has the kept replies, by
+    """`stored[i]` says that the command `numbers[i]` is stored; `replies` has the kept replies by
     number.
     """
 

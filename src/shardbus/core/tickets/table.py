@@ -1,9 +1,10 @@
-"""What a fragment remembers of the commands that senders gave it, for when an answer is lost.
+"""What a fragment remembers about the commands of senders, in case an answer is lost.
 
-For each sender: the highest number that is stored, and which numbers below are not. It is written
-in the same commit as what the commands did, once for each sender in a commit. Whoever lost an
-answer asks; what is not stored then is refused for ever, so that it can be sent elsewhere without
-being stored twice. See docs/adr/0036-what-became-of-a-send.md.
+For each sender: the highest number that is stored, and which numbers below it are not. The record
+is written by the commit that stores the commands, once for each sender. A sender that lost an
+answer asks about the command. A command that is not stored by then is refused for ever, so that the
+sender can send its messages elsewhere without storing them twice. See
+docs/adr/0036-what-became-of-a-send.md.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _INTEGER_BYTES: Final = 8
 
 @final
 class _Book:
-    """What is known of one sender: all up to `highest` is stored, but for the `gaps`.
+    """What is known about one sender: all numbers up to `highest` are stored, except the `gaps`.
 
-    A gap is a pair of first and last; they rise. Neither they nor the replies go back further than
-    the sender can ask.
+    A gap is a pair of its first and last number; gaps ascend. Gaps and replies below `front` are
+    dropped.
     """
 
     def __init__(self, at_ms: int) -> None:
@@ -52,7 +53,9 @@ class _Book:
             self.replies = {n: reply for n, reply in self.replies.items() if n >= front}
 
     def leave_out(self, first: int, last: int) -> None:
-        """Nothing from `first`, which is above all that came before, to `last` is stored."""
+        """The numbers from `first` to `last` are not stored; `first` is above all earlier
+        numbers.
+        """
         if first > last:
             return
         if self.gaps and self.gaps[-1][1] == first - 1:
@@ -65,34 +68,36 @@ class Tickets:
     """The books of one fragment."""
 
     def __init__(self, records: dict[tuple[int, bytes], bytes], now_ms: int) -> None:
-        """Times here go on steadily from the moment by the wall clock when this was made."""
+        """Times here run steadily from the wall clock's moment of loading."""
         self._loaded_ms = now_ms
         self._books: dict[bytes, _Book] = {}
-        # Senders whose books differ from what is stored.
+        # Senders whose books differ from their stored records.
         self._changed: dict[bytes, None] = {}
         for (kind, key), data in records.items():
             if kind == TICKETS:
                 self._books[key] = _unpack(data)
 
     def check(self, ticket: Ticket, now_ms: int) -> None:
-        """Refused when the command was given up, or cannot be remembered."""
+        """Refused when the sender has given the command up, or when it cannot be remembered."""
         book = self._books.get(ticket.sender)
         if book is None:
             self._make_room(now_ms)
             return
         if ticket.number <= book.highest:
             raise Refused(
-                SERVER_BUSY, "The sender has given this up already, and it was not stored."
+                SERVER_BUSY,
+                "The sender has already given this command up, and it was not stored: send "
+                "it again with a new ticket.",
             )
         book.prune(ticket.front)
         if len(book.gaps) >= TICKET_GAPS_MAX or len(book.replies) >= TICKET_REPLIES_MAX:
             raise Refused(
                 SERVER_BUSY,
-                "Too many sends through one gateway are not answered yet: try again later.",
+                "Too many sends through one gateway are unanswered: try again later.",
             )
 
     def note(self, ticket: Ticket, reply: Sent | None, now_ms: int) -> None:
-        """A command that was checked is part of the next commit."""
+        """The next commit stores a command that was checked."""
         book = self._open(ticket.sender, now_ms)
         book.leave_out(max(book.highest + 1, ticket.front), ticket.number - 1)
         book.highest = ticket.number
@@ -100,14 +105,16 @@ class Tickets:
             book.replies[ticket.number] = reply
 
     def judge(self, command: AskTickets, now_ms: int) -> Judged:
-        """What is stored; what is not is left out for good."""
+        """Tell which commands are stored; the others are refused from now on."""
         if command.sender not in self._books:
             self._make_room(now_ms)
         book = self._books.get(command.sender)
         if book is not None and len(book.gaps) >= TICKET_GAPS_MAX:
             book.prune(command.front)
             if len(book.gaps) >= TICKET_GAPS_MAX:
-                raise Refused(SERVER_BUSY, "Too many sends of one gateway were left out.")
+                raise Refused(
+                    SERVER_BUSY, "One gateway has given up too many sends: try again later."
+                )
         highest = max(command.numbers, default=0)
         if book is None or highest > book.highest:
             book = self._open(command.sender, now_ms)
@@ -119,7 +126,7 @@ class Tickets:
         return Judged(stored, replies)
 
     def changes(self) -> list[Change]:
-        """What to store with all that was noted and judged since this was asked last."""
+        """The changes to store for all that was noted and judged since the last call."""
         if not self._changed:
             return []
         changed, self._changed = self._changed, {}
@@ -140,11 +147,14 @@ class Tickets:
         return book
 
     def _make_room(self, now_ms: int) -> None:
-        """Forget who has been silent for so long that nothing of theirs can be asked or arrive."""
-        # Since it was loaded all are measured by a clock that nobody sets; before, by any.
+        """Forget senders that were silent for so long that they can neither ask nor send any
+        more.
+        """
+        # Since the load, times are measured by a clock that is never set; earlier ones by any
+        # clock.
         is_settled = self._loaded_ms + TICKETS_LOADED_KEPT_MS <= now_ms
         for sender, book in list(self._books.items()):
-            # Should the clock have been set back, they are kept for as long from now on.
+            # If the clock was set back, a sender is kept for the whole time from now on.
             book.at_ms = min(book.at_ms, now_ms)
             if book.at_ms + TICKETS_KEPT_MS <= now_ms and is_settled:
                 del self._books[sender]
@@ -152,8 +162,8 @@ class Tickets:
         if len(self._books) >= TICKET_SENDERS_MAX:
             raise Refused(
                 SERVER_BUSY,
-                f"A fragment remembers what {len(self._books)} gateways have sent, which is the "
-                "most it takes: use the gateways that run, or wait until it has forgotten some.",
+                f"A fragment remembers the sends of {len(self._books)} gateways, its maximum: "
+                "use gateways that are already running, or try again later.",
             )
 
 

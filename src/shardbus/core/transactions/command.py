@@ -1,4 +1,4 @@
-"""What fragments are asked about transactions, and what they answer (see `transactions`)."""
+"""The commands about transactions, and their replies (see `committing`)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from shardbus.core.sessions.command import SetState
 from shardbus.core.stages.command import Publication, StageShare
 
 Home = tuple[int, int]
-"""Where a fragment is at home: the id of its entity, and its number."""
+"""The address of a fragment: the id of its entity, and its number."""
 Reserved = tuple[int, Message]
-"""A message to be scheduled, with the sequence number that was given out for it."""
+"""A message to be scheduled, with the sequence number that was reserved for it."""
 
 HOME: Final = tuple_of(NUMBER, NUMBER)
 
@@ -43,14 +43,13 @@ class AboutTransactions(Asked):
 class Work(Declared):
     """What a transaction does in one fragment, all of it or nothing.
 
-    It sends messages, settles others, publishes stages that have exactly so many messages here,
-    and, only where it is decided, remembers that a batch of a producer is published: one that was
-    published before is refused with ALREADY_PUBLISHED.
+    It sends messages, settles others, and publishes stages that have exactly the given numbers of
+    messages here. The fragment that decides the transaction also remembers that a producer's batch
+    is published; a batch that was published before is refused with ALREADY_PUBLISHED. The other
+    fragments know that batch by `batch_key`.
 
-    `batch_key` is what that batch is known by where it is not remembered.
-
-    It also schedules messages under numbers that `Enlist` gave out, cancels others that are
-    scheduled, and sets the states of sessions that are held.
+    Work can also schedule messages under numbers that `Enlist` gave out, cancel scheduled ones, and
+    set the states of held sessions.
     """
 
     FIELDS = fields(
@@ -88,9 +87,10 @@ class Work(Declared):
 
 @final
 class Enlist(AboutTransactions):
-    """Could this work be done now? And give out `count` sequence numbers. Answered by `Sent`.
+    """Check whether this work could be done now, and reserve `count` sequence numbers. Answered by
+    `Sent`.
 
-    Refused as `Transact` would be. Nobody else gets the numbers, whatever becomes of them; what is
+    Refused as `Transact` would be. The numbers are never given out again. A message that is
     scheduled under one of them can be cancelled by it.
     """
 
@@ -103,9 +103,9 @@ class Enlist(AboutTransactions):
 
 @final
 class Transact(AboutTransactions):
-    """Do the whole work of a transaction that concerns no other fragment. Answered by `Done`.
+    """Do the whole work of a transaction in a single fragment. Answered by `Done`.
 
-    Refused, and nothing has changed, when a lock is not held any more or a message is refused.
+    Refused, and nothing has changed, when a lock is no longer held or a message is refused.
     """
 
     FIELDS = fields(work=record(Work), ticket=maybe(record(Ticket)))
@@ -119,10 +119,10 @@ class Transact(AboutTransactions):
 class Prepare(AboutTransactions):
     """Promise to do the work if the transaction is committed. Answered by `Done`.
 
-    From then on the messages that it settles are nobody's, and nothing that it needs is refused,
-    until `Finish` says how the fragment `decider` has decided. After `wait_ms` anybody may ask it
-    to roll back what is not decided yet. With `keeps_reply` the numbers that the messages get are
-    kept for whoever wants to know them, until `ForgetDecision`.
+    From then on nobody else reaches the messages that the work settles, and nothing that it needs
+    is refused, until `Finish` says how the fragment `decider` has decided. After `wait_ms` anybody
+    may ask the decider to roll back an undecided transaction. With `keeps_reply` the numbers of the
+    sent messages are kept until `ForgetDecision`.
     """
 
     FIELDS = fields(
@@ -149,9 +149,9 @@ class Prepare(AboutTransactions):
 class Decide(AboutTransactions):
     """Commit a transaction that all `others` have prepared, and do its work here.
 
-    Answered by `Decided`; by what was decided before, if something was. With a ticket that keeps
-    the reply a commit is answered by `Sent`. Refused when the work cannot be done: then nothing is
-    decided, and the others must be told that nothing comes of it.
+    Answered by `Decided`; by the earlier decision, if there was one. With a ticket that keeps the
+    reply a commit is answered by `Sent`. Refused when the work cannot be done: then nothing is
+    decided, and the others must be told to drop their promises.
     """
 
     FIELDS = fields(
@@ -169,10 +169,10 @@ class Decide(AboutTransactions):
 
 @final
 class AskDecision(AboutTransactions):
-    """How was this transaction decided? Answered by `Decided`.
+    """Ask how this transaction was decided. Answered by `Decided`.
 
-    A transaction that is undecided when its time `is_over` is decided by this question: rolled
-    back. Whoever promised has measured that.
+    With `is_over`, the fragment that promised has waited long enough: a transaction that is still
+    undecided is rolled back by this question.
     """
 
     FIELDS = fields(transaction_id=DATA, is_over=FLAG)
@@ -184,9 +184,10 @@ class AskDecision(AboutTransactions):
 
 @final
 class Finish(AboutTransactions):
-    """Do what was promised, or let go of it. Answered by `Done`, also if nothing was promised.
+    """Do what was promised, or drop the promise. Answered by `Done`, also if nothing was promised.
 
-    A commit of what was prepared to keep the reply is answered by `Sent`, however often.
+    A commit that was prepared to keep the reply is answered by `Sent`, however often it is
+    repeated.
     """
 
     FIELDS = fields(transaction_id=DATA, is_commit=FLAG)
@@ -198,8 +199,8 @@ class Finish(AboutTransactions):
 
 @final
 class ForgetDecision(AboutTransactions):
-    """All others have finished: the decision to commit need not be kept, nor the numbers of what
-    was sent. Answered by `Done`.
+    """All others have finished: neither the decision to commit nor the numbers of the sent messages
+    need be kept. Answered by `Done`.
     """
 
     FIELDS = fields(transaction_id=DATA)
@@ -210,7 +211,7 @@ class ForgetDecision(AboutTransactions):
 
 @final
 class ListTransactions(AboutTransactions):
-    """Which transactions are not finished? Answered by `InDoubt`."""
+    """Ask which transactions are not finished. Answered by `InDoubt`."""
 
 
 TransactionCommand = (
@@ -234,8 +235,8 @@ class Decided(Declared):
 
 @final
 class Promised(Declared):
-    """A transaction that a fragment has prepared and not finished; `is_over`: it has waited for the
-    decision as long as it was to.
+    """A transaction that a fragment has prepared and not finished; `is_over`: its time to wait for
+    the decision is over.
     """
 
     FIELDS = fields(transaction_id=DATA, decider=HOME, is_over=FLAG)
@@ -248,8 +249,8 @@ class Promised(Declared):
 
 @final
 class Owed(Declared):
-    """A transaction that a fragment committed at a moment; not all `others` have finished, or not
-    all are known to have.
+    """A transaction that a fragment committed at a moment; not all `others` are known to have
+    finished.
     """
 
     FIELDS = fields(transaction_id=DATA, at_ms=NUMBER, others=list_of(HOME))
@@ -262,7 +263,7 @@ class Owed(Declared):
 
 @final
 class InDoubt(Declared):
-    """The transactions of one fragment that are under way, or that nobody has ended."""
+    """The transactions of one fragment that are not finished."""
 
     FIELDS = fields(promised=list_of(record(Promised)), owed=list_of(record(Owed)))
 

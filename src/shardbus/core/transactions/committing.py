@@ -1,9 +1,9 @@
 """The transactions of a fragment: done at once, or promised first and finished later (R22).
 
-A transaction in several fragments is decided by one of them. All others promise first: what they
-promise is stored, and the messages it settles are pinned, out of reach of receivers, deadlines and
-expiry. Then the one decides, in the same commit in which it does its own part. What it decided is
-what all others finish, whatever crashes in between; see docs/adr/0016-transactions.md.
+A transaction in several fragments is decided by one of them. All others promise first: the promise
+is stored, and the messages that it settles are pinned, out of reach of receivers, deadlines and
+expiry. Then the decider decides, in the same commit in which it does its own part. All others
+finish what it decided, whatever crashes in between; see docs/adr/0016-transactions.md.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ class FragmentTransactions(Handler):
         self._staging = staging
         self.scheduling = Scheduling(ledger, entrance)
         self._holds = holds
-        # What was read of messages and stages for the command that is being decided.
+        # The messages and stages that were read for the command that is being decided.
         self._read: dict[int, Entry | None] = {}
         self._staged: dict[bytes, ReadStage] = {}
         self._prepared: dict[bytes, Prepared] = {}
         self._prepared_bytes = 0
-        # The sessions whose messages are pinned, by number: a rollback gives them back to those.
+        # The sessions of pinned messages, by number: a rollback returns the messages to them.
         self._batches: dict[int, LockBatch] = {}
         self._decisions: dict[bytes, Decision] = {}
         self._finished = Finished(ledger, records)
@@ -208,7 +208,10 @@ class FragmentTransactions(Handler):
         if not work.states:
             return []
         if self._holds is None:
-            raise Refused(NOT_ALLOWED, "The entity does not require sessions: there is no state.")
+            raise Refused(
+                NOT_ALLOWED,
+                "The entity does not require sessions, so there is no session state to set.",
+            )
         return self._holds.check_states(work.states)
 
     def _do(self, work: Work, now_ms: int) -> Sent | None:
@@ -238,7 +241,9 @@ class FragmentTransactions(Handler):
             return Done()
         if work.publication is not None:
             raise Refused(
-                INVALID_ARGUMENT, "That a batch is published is remembered where it is decided."
+                INVALID_ARGUMENT,
+                "The fragment that decides a transaction must remember its published batch, "
+                "not one that prepares it.",
             )
         self._check(work, now_ms)
         locks = self._ledger.locks
@@ -280,8 +285,8 @@ class FragmentTransactions(Handler):
         if len(self._prepared) >= PREPARED_MAX or total_bytes > PREPARED_BYTES_MAX:
             raise Refused(
                 SERVER_BUSY,
-                f"Too much is under way in transactions: {len(self._prepared)} of them wait for "
-                "their end in one fragment. Try again later.",
+                f"Too many transactions are unfinished: {len(self._prepared)} of them wait "
+                "for their decision in one fragment. Try again later.",
             )
 
     def _pin(self, promises: list[Promise]) -> None:
@@ -318,7 +323,9 @@ class FragmentTransactions(Handler):
         return self._roll_back(command.transaction_id, now_ms)
 
     def _roll_back(self, transaction_id: bytes, now_ms: int) -> Decided:
-        """Kept for much longer than a command is on its way: a late commit still finds it."""
+        """Roll back. The decision is kept much longer than a command can be under way, so that a
+        late commit still finds it.
+        """
         self._forget_rollbacks()
         self._check_decisions()
         decision = Decision(False, now_ms, [])
@@ -330,8 +337,8 @@ class FragmentTransactions(Handler):
         if len(self._decisions) >= DECISIONS_MAX:
             raise Refused(
                 SERVER_BUSY,
-                f"A fragment keeps the decisions of {len(self._decisions)} transactions, which is "
-                "the most it takes. Try again later.",
+                f"A fragment keeps the decisions of {len(self._decisions)} transactions, its "
+                "maximum. Try again later.",
             )
 
     def _keep(self, transaction_id: bytes, decision: Decision) -> None:
@@ -400,15 +407,15 @@ class FragmentTransactions(Handler):
         return [entry for entry in found if entry is not None]
 
     def _unpin(self, number: int, read: dict[int, Entry | None]) -> Entry | None:
-        """A pinned message; None when it turned out to be damaged meanwhile."""
+        """Unpin a message; None when it was found damaged in the meantime."""
         self._batches.pop(number, None)
         entry = self._ledger.locks.unpin(number, read.get(number))
         return None if entry is None or entry.state == SET_ASIDE else entry
 
     def _let_go(self, promise: Promise, read: dict[int, Entry | None], now_ms: int) -> None:
-        """Locks that were held go on as if nothing had been promised."""
+        """Drop a promise: locks that are still held continue as if nothing had been promised."""
         if not promise.tokens:
-            # A restart lets locks go, and does not count what they were for as failed.
+            # A restart ends locks without counting their deliveries as failed.
             self._ledger.give_back(self._unpinned(promise, read), now_ms)
             return
         overdue: list[Entry] = []

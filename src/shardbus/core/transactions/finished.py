@@ -1,7 +1,7 @@
 """The numbers of messages that a fragment stored when a transaction was finished.
 
-Whoever committed it wants to know them, but anybody may have finished it, and the answer may be
-lost. They are kept until whoever asked says that they have them, or has had time enough.
+The client that committed wants to know them, but any process may have finished the transaction, and
+the answer may be lost. They are kept until the client confirms them, or for a bounded time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Kept:
 
 @final
 class Finished:
-    """What is kept of one fragment, by transaction."""
+    """The numbers that one fragment keeps, by transaction."""
 
     def __init__(self, ledger: Ledger, records: dict[tuple[int, bytes], bytes]) -> None:
         self._ledger = ledger
@@ -38,13 +38,13 @@ class Finished:
                 self._kept[key] = _Kept(_unpack(data), until_ms)
 
     def check_room(self, promised: int) -> None:
-        """Refused when the numbers of one more cannot be kept beside those of so many others."""
+        """Refused when there is no room for the numbers of one more transaction."""
         self._forget_old()
         if len(self._kept) + promised >= FINISHED_MAX:
             raise Refused(
                 SERVER_BUSY,
-                f"A fragment keeps the numbers of {len(self._kept)} batches that nobody has asked "
-                "for yet, which is the most it takes. Try again later.",
+                f"A fragment keeps the sequence numbers of {len(self._kept)} batches that "
+                "nobody has asked for yet, its maximum. Try again later.",
             )
 
     def keep(self, transaction_id: bytes, sent: Sent) -> None:

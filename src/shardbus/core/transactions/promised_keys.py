@@ -1,10 +1,10 @@
-"""The keys of messages that are promised to transactions: nothing may overtake those that are late.
+"""The keys of promised messages: nothing may overtake a promised message that is late.
 
-What is promised gets its place when its transaction is finished, a moment later. After a crash that
-moment is long: whoever sent it was told that it is stored, or that this is not known, and sends the
-next with the same key, which must not come before it. So it is refused as busy, until what was
-promised is done or undone; but not for ever, should the decider stay away.
-See docs/adr/0045-batches-of-several-keys.md.
+A promised message gets its place when its transaction is finished, usually a moment later. After a
+crash that can take long. Its sender was told that it is stored, or that this is unknown, and sends
+the next message with the same key, which must not come first. So that message is refused as busy
+until the promise is finished, but only for a bounded time, in case the decider stays away. See
+docs/adr/0045-batches-of-several-keys.md.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardbus.core.namespace.placement import key_of
 
 @final
 class _Promise:
-    """The messages of one transaction, promised at a moment of the steady clock."""
+    """The messages of one transaction, promised at a reading of the steady clock."""
 
     def __init__(self, messages: list[Message], since_ms: int) -> None:
         self.since_ms = since_ms
@@ -35,7 +35,7 @@ class _Promise:
 
 @final
 class PromisedKeys:
-    """Of one fragment."""
+    """The promised keys of one fragment."""
 
     def __init__(self) -> None:
         # The oldest first.
@@ -46,18 +46,18 @@ class PromisedKeys:
             self.promises[transaction_id] = _Promise(messages, steady_ms)
 
     def load(self, transaction_id: bytes, messages: list[Message], steady_ms: int) -> None:
-        """What was promised before the fragment was loaded is late at once."""
+        """Promises made before the fragment was loaded are late at once."""
         self.add(transaction_id, messages, steady_ms - PROMISE_LATE_MS)
 
     def remove(self, transaction_id: bytes) -> None:
         self.promises.pop(transaction_id, None)
 
     def check(self, messages: list[Message], detects_duplicates: bool, steady_ms: int) -> None:
-        """Refused when one of these would overtake a message that is promised and late."""
+        """Refused when one of these messages would overtake a promised message that is late."""
         keys: set[str] | None = None
         for promise in self.promises.values():
             if promise.since_ms + PROMISE_LATE_MS > steady_ms:
-                # So are all that follow.
+                # All promises that follow are younger.
                 return
             if promise.since_ms + KEYS_BARRED_MS <= steady_ms:
                 continue
@@ -68,6 +68,6 @@ class PromisedKeys:
             if both:
                 raise Refused(
                     SERVER_BUSY,
-                    f"Messages with the key '{min(both)}' that were sent before are being stored "
-                    "still, after an outage: try again in a moment.",
+                    f"Earlier messages with the key '{min(both)}' are still being stored "
+                    "after an outage: try again in a moment.",
                 )

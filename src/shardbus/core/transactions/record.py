@@ -1,4 +1,4 @@
-"""What fragments promise and decide about transactions, as the records that keep it."""
+"""Promises and decisions about transactions, and the records that store them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardbus.core.packing import (
 )
 from shardbus.core.sessions.holding import PromisedState
 
-# What follows the stages, a bit each.
+# Flags of what follows the stages.
 _KEEPS_REPLY: Final = 1
 _HAS_REQUESTS: Final = 2
 _HAS_BATCH_KEY: Final = 4
@@ -23,10 +23,10 @@ _HAS_BATCH_KEY: Final = 4
 
 @final
 class Promise:
-    """A settlement that is promised: of which messages, and as what command.
+    """A promised settlement: its messages, and the command.
 
-    `tokens` and `deadlines_ms` run parallel to `numbers` as long as the locks that were held are
-    known; after a restart both are empty.
+    `tokens` and `deadlines_ms` run parallel to `numbers` as long as the locks are known; after a
+    restart both are empty.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class Promise:
 
 @final
 class Prepared:
-    """All that a fragment has promised to do, should its transaction be committed.
+    """All that a fragment has promised to do if its transaction is committed.
 
-    It waits `wait_ms` to hear of that, until `deadline_ms` by the steady clock.
+    It waits `wait_ms` for the decision, until `deadline_ms` by the steady clock.
     """
 
     def __init__(
@@ -64,13 +64,13 @@ class Prepared:
         self.states: list[PromisedState] = []
         self.deadline_ms = 0
         self.size_bytes = 0
-        # Whoever commits it wants to know the numbers of the messages.
+        # Whether the client that commits wants to know the numbers of the messages.
         self.keeps_reply = False
 
 
 @final
 class Decision:
-    """Whether a transaction is committed, since when, and who else is to be told.
+    """Whether a transaction is committed, since when, and which other fragments must be told.
 
     A rollback is kept until `kept_until_ms`, by the steady clock.
     """
@@ -129,13 +129,13 @@ def _unpack_requests(unpacker: Unpacker, prepared: Prepared) -> None:
 def _unpack_state(unpacker: Unpacker) -> PromisedState:
     session_id, old_bytes, length = unpacker.text(), unpacker.integer(), unpacker.integer()
     if session_id is None:
-        raise ValueError("a promised state is of no session")
+        raise ValueError("a promised state belongs to no session")
     state = None if length < 0 else unpacker.piece(length)
     return PromisedState(session_id, state, old_bytes)
 
 
 def unpack_prepared(data: bytes) -> Prepared:
-    """What `pack_prepared` packed; ValueError when it is something else."""
+    """Read what `pack_prepared` wrote; ValueError for damaged bytes."""
     unpacker = Unpacker(data)
     decider, wait_ms = _unpack_home(unpacker), unpacker.integer()
     messages = unpacker.messages()
@@ -163,7 +163,7 @@ def pack_decision(decision: Decision) -> bytes:
 
 
 def unpack_decision(data: bytes) -> Decision:
-    """What `pack_decision` packed; ValueError when it is something else."""
+    """Read what `pack_decision` wrote; ValueError for damaged bytes."""
     unpacker = Unpacker(data)
     is_commit, at_ms = unpacker.byte() == 1, unpacker.integer()
     others = [_unpack_home(unpacker) for _ in range(unpacker.count())]

@@ -1,7 +1,7 @@
-"""What fragments are asked about transfers to other entities, and what they answer.
+"""The commands about transfers to other entities, and their replies.
 
-A fragment gives messages out that it has, takes over those that others have given out, and
-remembers the sources that it took messages over from.
+A fragment gives out messages of its own, takes over messages that others have given out, and
+remembers from which sources it took messages over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shardbus.core.declared import (
 from shardbus.core.message import LINE, Message
 
 TransferSource = tuple[int, int, int]
-"""Where transferred messages come from: entity, fragment and line."""
+"""The source of transferred messages: entity, fragment and line."""
 
 
 class AboutTransfers(Asked):
@@ -37,13 +37,13 @@ class AboutTransfers(Asked):
 class TakeTransfers(AboutTransfers):
     """Give out messages of a line to be transferred. Answered by `Received`.
 
-    In place of a lock token each has the number under which it is given out (see
-    `transfers.transfer_number`): they rise, and no message has one that another had, or that it had
-    before it was returned. The commands below name messages by them. Those come first that were
-    given out before and not settled; then, up to `count_max`, the next of the line. Nobody else
-    gets them and they do not expire until they are settled, by any of the
-    three commands below. All that is given out is for one destination: refused with NOT_ALLOWED
-    when something is that was given out for another.
+    In place of a lock token each message has a transfer number (see
+    `transferring.transfer_number`). These numbers ascend, and each is used once: a message that is
+    returned and given out again gets a new one. The commands below name messages by them. Messages
+    that were given out before and are not settled come first; then, up to `count_max`, the next of
+    the line. Nobody else gets them and they do not expire until one of the three commands below
+    settles them. All messages given out are for one destination: refused with NOT_ALLOWED while
+    some are given out for another.
     """
 
     FIELDS = fields(line=LINE, count_max=COUNT, destination_id=NUMBER)
@@ -56,7 +56,9 @@ class TakeTransfers(AboutTransfers):
 
 @final
 class TransfersDone(AboutTransfers):
-    """The destination has these messages: remove those that are given out. Answered by `Done`."""
+    """The destination has these messages: remove those that are still given out. Answered by
+    `Done`.
+    """
 
     FIELDS = fields(line=LINE, numbers=NUMBERS)
 
@@ -67,7 +69,8 @@ class TransfersDone(AboutTransfers):
 
 @final
 class RefuseTransfers(AboutTransfers):
-    """The destination will never have these: move those that are given out to another line.
+    """The destination will never take these messages: move those that are still given out to
+    another line.
 
     Answered by `Done`.
     """
@@ -86,8 +89,8 @@ class RefuseTransfers(AboutTransfers):
 
 @final
 class ReturnTransfers(AboutTransfers):
-    """The destination will never have these under their numbers: those that are given out wait
-    again, each at its own place of the line. Answered by `Done`.
+    """The destination will never take these transfer numbers: the messages that are still given out
+    wait again at their own places. Answered by `Done`.
     """
 
     FIELDS = fields(line=LINE, numbers=NUMBERS)
@@ -99,7 +102,7 @@ class ReturnTransfers(AboutTransfers):
 
 @final
 class ListTransfers(AboutTransfers):
-    """For whom is something given out? Answered by `Outstanding`."""
+    """Ask for which entity messages are given out. Answered by `Outstanding`."""
 
     FIELDS = fields(line=LINE)
 
@@ -111,10 +114,11 @@ class ListTransfers(AboutTransfers):
 class TakeOver(AboutTransfers):
     """Store messages that are transferred from a source, unless that was done before.
 
-    `numbers` are those under which they were given out there, rising. A message with a number not
+    `numbers` are their ascending transfer numbers at the source. A message whose number is not
     above the highest that ever came from the source is dropped. The numbers in `skipped` will never
-    come: whoever sends them is late. Nothing with a number below `front` will be asked about again.
-    Answered by `TakenOver`; refused, and nothing has changed, like a `Send`.
+    come; a later transfer with one of them is dropped too. The source will not ask about numbers
+    below `front` again. Answered by `TakenOver`; refused like a `Send`, and then nothing has
+    changed.
     """
 
     FIELDS = fields(
@@ -134,7 +138,7 @@ class TakeOver(AboutTransfers):
         front: int,
     ) -> None:
         if len(messages) != len(numbers):
-            raise ValueError(f"{len(messages)} messages have {len(numbers)} numbers")
+            raise ValueError(f"{len(messages)} messages come with {len(numbers)} transfer numbers")
         self.source = source
         self.messages = messages
         self.numbers = numbers
@@ -144,7 +148,8 @@ class TakeOver(AboutTransfers):
 
 @final
 class ListSources(AboutTransfers):
-    """Which entities sent nothing for so long that, if they are deleted, they can be forgotten?
+    """Ask which entities have sent nothing for so long that they can be forgotten if they are
+    deleted.
 
     Answered by `Sources`.
     """
@@ -152,9 +157,9 @@ class ListSources(AboutTransfers):
 
 @final
 class ForgetSources(AboutTransfers):
-    """These entities are deleted: forget those of them that sent nothing for long enough.
+    """These entities are deleted: forget those that have sent nothing for long enough.
 
-    Answered by `Done`. One that came again meanwhile is not forgotten.
+    Answered by `Done`. An entity that has sent something in the meantime is not forgotten.
     """
 
     FIELDS = fields(entity_ids=NUMBERS)
@@ -177,7 +182,9 @@ TransferCommand = (
 
 @final
 class TakenOver(Declared):
-    """The messages are here, but for those in `skipped`, which never were and never will be."""
+    """The messages are stored here, except those in `skipped`, which never were and never will
+    be.
+    """
 
     FIELDS = fields(skipped=NUMBERS)
 
@@ -187,7 +194,7 @@ class TakenOver(Declared):
 
 @final
 class Outstanding(Declared):
-    """`count` messages of a line are given out for an entity, if any are."""
+    """`count` messages of a line are given out for an entity, if there are any."""
 
     FIELDS = fields(destination_id=NUMBER, count=COUNT)
 
@@ -198,7 +205,9 @@ class Outstanding(Declared):
 
 @final
 class Sources(Declared):
-    """Entities, those that sent nothing for the longest time first; not all if they are many."""
+    """Entities, those that have sent nothing for the longest time first; only a part of them if
+    there are many.
+    """
 
     FIELDS = fields(entity_ids=NUMBERS)
 

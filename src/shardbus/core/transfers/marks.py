@@ -1,7 +1,7 @@
 """How far a fragment has taken messages over from each line that forwards to it (R27).
 
-By these marks a message that comes twice is told from one that is new, so none is ever given up for
-another: when there are too many, new sources have to wait until deleted ones are forgotten.
+By its mark a repeated message is told from a new one, so no mark is ever dropped to make room: when
+there are too many, new sources wait until deleted ones are forgotten.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from shardbus.core.message import NEVER_MS
 
 @final
 class Mark:
-    """What came from one source: up to `number`, but for those in `skipped`.
+    """What came from one source: the numbers up to `number`, except those in `skipped`.
 
-    `noted_ms` is when by the steady clock, if the fragment has been in memory since (NEVER_MS).
+    `noted_ms` is when, by the steady clock, if the fragment has been in memory since (else
+    NEVER_MS).
     """
 
     def __init__(self, at_ms: int, number: int, skipped: list[int]) -> None:
@@ -38,7 +39,7 @@ class Mark:
 
 @final
 class Marks:
-    """The marks of one fragment, those that were not used for the longest time first."""
+    """The marks of one fragment, the least recently used first."""
 
     def __init__(self, ledger: Ledger, records: dict[tuple[int, bytes], bytes]) -> None:
         self._ledger = ledger
@@ -53,16 +54,16 @@ class Marks:
         self._marks = dict(marks)
 
     def of(self, source: TransferSource) -> Mark:
-        """What came from a source; refused if nothing did and nothing more can be remembered."""
+        """The mark of a source; refused for a new source when there are too many marks."""
         known = self._marks.get(source)
         if known is not None:
             return known
         if len(self._marks) >= self._ledger.bounds.transfer_marks_max:
             raise Refused(
                 QUOTA_EXCEEDED,
-                f"Messages of {len(self._marks)} fragments were forwarded to this one, which is "
-                "the most it can tell apart: forward through fewer entities, or to a partitioned "
-                "one. Those of deleted entities are forgotten after a week.",
+                f"Messages of {len(self._marks)} fragments were forwarded to this fragment, "
+                "its maximum: forward through fewer entities, or to a partitioned one. The "
+                "sources of deleted entities are forgotten after a week.",
             )
         return Mark(0, 0, [])
 
@@ -74,7 +75,9 @@ class Marks:
         self._note(source, data)
 
     def idle_entities(self, now_ms: int) -> list[int]:
-        """The entities all of whose marks can be forgotten if they are deleted; not all of many."""
+        """Entities whose marks can all be forgotten if the entities are deleted; only a part of
+        many.
+        """
         idle: dict[int, bool] = {}
         for (entity_id, _, _), mark in self._marks.items():
             idle[entity_id] = idle.get(entity_id, True) and self._is_idle(mark, now_ms)
@@ -82,7 +85,7 @@ class Marks:
         return found[:TRANSFER_SOURCES_MAX]
 
     def forget(self, entity_ids: list[int], now_ms: int) -> None:
-        """Forget what came from deleted entities, unless it came lately; not all of very many."""
+        """Forget the marks of deleted entities, except recent ones; only a part of very many."""
         named = set(entity_ids)
         going = [
             source
@@ -98,7 +101,9 @@ class Marks:
         self._ledger.changes.append(RecordChange(TRANSFER_MARK, key, data))
 
     def _is_idle(self, mark: Mark, now_ms: int) -> bool:
-        """By both clocks: a wall clock that is ahead cannot end what was noted in this life."""
+        """By both clocks: a wall clock that is ahead cannot end a mark noted since the fragment was
+        loaded.
+        """
         steady_ms, noted_ms = self._ledger.steady_ms, mark.noted_ms
         is_old = noted_ms == NEVER_MS or noted_ms + TRANSFER_MARK_KEPT_MS <= steady_ms
         return is_old and mark.at_ms + TRANSFER_MARK_KEPT_MS <= now_ms

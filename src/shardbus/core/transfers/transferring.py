@@ -1,11 +1,11 @@
 """Messages on their way from one entity to another: given out here, taken over there (R27).
 
-The source keeps what it gave out, pinned and on record, until it is told what became of it. Each
-time a message is given out it gets a transfer number, higher than all before; its sequence number
-stays what it is, for that is not this fragment's to choose where a topic gave it. The destination
-remembers, for each source, the highest transfer number that it took over and which numbers up to
-that it was told to leave. So whatever is repeated, by whomever, after whatever crash, changes
-nothing the second time; see docs/adr/0017-forwarding.md and docs/adr/0030-transfer-numbers.md.
+The source keeps the messages that it gave out, pinned and recorded, until it learns the result.
+Each time a message is given out it gets a transfer number higher than all before. Its sequence
+number stays the same, because a topic may have chosen it. The destination remembers, for each
+source, the highest transfer number that it took over and which lower numbers it was told to skip.
+So a repeated transfer changes nothing, after any crash; see docs/adr/0017-forwarding.md and
+docs/adr/0030-transfer-numbers.md.
 """
 
 from __future__ import annotations
@@ -46,26 +46,26 @@ from shardbus.core.sequence import sequence_number
 from shardbus.core.transfers.marks import Mark, Marks
 
 _NUMBER_BYTES: Final = 8
-# In place of a mark: what is given out follows in pairs. Without it transfer numbers are sequence
-# numbers, as they were when a message that came late got another sequence number.
+# In place of a mark: pairs of transfer and sequence number follow. In older records without it
+# transfer numbers are sequence numbers.
 _IN_PAIRS: Final = -1
-# By the wall clock a line begins so many numbers further with every millisecond since the beginning
-# of 2020, which lasts for more than a century; then these are left to be counted.
+# A line starts at a transfer number that grows by this much for every millisecond of the wall clock
+# since the beginning of 2020. The range lasts for more than a century.
 _NUMBERS_SINCE_MS: Final = 1_577_836_800_000
 _NUMBERS_PER_MS: Final = 64
 _NUMBERS_SPARED: Final = 1 << 40
 
 
 def transfer_number(delivery: Delivery) -> int:
-    """The number under which a message was given out: it stands where lock tokens do."""
+    """The transfer number of a message that was given out; it takes the place of the lock token."""
     return int.from_bytes(delivery.token, "big")
 
 
 @final
 class _Outgoing:
-    """What a line gave out: up to the transfer number `mark` ever, and what nobody has settled.
+    """What a line has given out: transfer numbers up to `mark`, and the messages not yet settled.
 
-    `given` has the sequence numbers of those by transfer number, rising.
+    `given` maps transfer numbers, ascending, to sequence numbers.
     """
 
     def __init__(self, mark: int, destination_id: int = 0) -> None:
@@ -176,8 +176,7 @@ class Transfers(Handler):
         if taken and outgoing.destination_id != command.destination_id:
             raise Refused(
                 NOT_ALLOWED,
-                f"{len(taken)} messages were given out for another destination: "
-                "settle those first.",
+                f"{len(taken)} messages are given out for another destination: settle those first.",
             )
         room = min(command.count_max, TRANSFERS_MAX - len(taken))
         bytes_max = TRANSFERS_BYTES_MAX - sum([entry.size_bytes for entry in taken.values()])
@@ -195,7 +194,7 @@ class Transfers(Handler):
         return Received(deliveries, len(line) > 0 or line.has_tail)
 
     def _given_out(self, line: int, read: dict[int, Entry | None]) -> dict[int, Entry]:
-        """What was given out before; those that turned out to be gone or damaged are forgotten."""
+        """The messages that were given out before; those that are gone or damaged are forgotten."""
         outgoing = self._outgoing[line]
         locks = self._ledger.locks
         found: dict[int, Entry] = {}
@@ -211,7 +210,7 @@ class Transfers(Handler):
         return found
 
     def _take_fresh(self, line: int, count_max: int, bytes_max: int, now_ms: int) -> list[Entry]:
-        """The next messages of a line, among them those that waited too late for earlier turns."""
+        """The next messages of a line, including those that came too late for earlier turns."""
         ledger = self._ledger
         fresh: list[Entry] = []
         taken = ledger.take(ledger.lines[line], count_max, now_ms) if bytes_max > 0 else []
@@ -226,7 +225,7 @@ class Transfers(Handler):
         return fresh
 
     def _settled(self, line: int, numbers: list[int], read: dict[int, Entry | None]) -> list[Entry]:
-        """Those of these messages that were still given out, out of reach no more."""
+        """Those of these messages that were still given out; they are unpinned."""
         outgoing = self._outgoing[line]
         named = set(numbers)
         entries: list[Entry] = []
@@ -262,10 +261,12 @@ class Transfers(Handler):
         ]
         left = set(mark.skipped)
         skipped = [number for number in command.skipped if number > mark.number]
-        # What is before the front was settled by its source, which never asks about it again.
+        # The source has settled everything below `front` and never asks about it again.
         kept = [number for number in mark.skipped if number >= command.front]
         if len(kept) + len(skipped) > 2 * TRANSFERS_MAX:
-            raise Refused(SERVER_BUSY, "Too many messages of one source were left out.")
+            raise Refused(
+                SERVER_BUSY, "Too many messages of one source were skipped: try again later."
+            )
         if messages:
             self._entrance.send(Send(messages), now_ms)
         highest = max([mark.number, *command.numbers, *command.skipped])
@@ -276,11 +277,11 @@ class Transfers(Handler):
 
 
 def _mark_at(fragment_number: int, last_counter: int, loaded_at_ms: int) -> int:
-    """A transfer number that is above all that were used, even if it is forgotten which were.
+    """A transfer number above all that were used, even if the record of these is lost.
 
-    A repair may have had to give the record of a line up, or the store is an old copy of itself.
-    Transfer numbers may be above all sequence numbers then, because a message that comes late takes
-    one more; but no line gives out so many in a millisecond as the clock is ahead of.
+    A repair may have had to give up the record of a line, or the store may be an old copy. Transfer
+    numbers may then be above all sequence numbers, because a message that comes late takes one
+    more; but no line gives out as many in a millisecond as the start number grows.
     """
     passed_ms = max(loaded_at_ms - _NUMBERS_SINCE_MS, 0)
     by_clock = min(passed_ms * _NUMBERS_PER_MS, SEQUENCE_COUNTER_MASK - _NUMBERS_SPARED)

@@ -1,4 +1,4 @@
-"""Which connections of a gateway have a place: known clients before strangers."""
+"""Which connections of a gateway may stay: authorised clients before strangers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ GuestT = TypeVar("GuestT", bound=Guest)
 
 
 class Admission(Generic[GuestT]):
-    """The connections of a gateway by what is known of them.
+    """The connections of a gateway by what is known about them.
 
-    A newcomer is a stranger until it has shown a good token. When all places are taken the oldest
-    stranger of the noisiest peer makes room. Where none can, the newcomer is turned away: it stays
-    without a place, for as long as it takes to be told so.
+    A newcomer is a stranger until it has presented a good token. When all places are taken, the
+    oldest stranger of the peer with the most strangers makes room. If there is none, the newcomer
+    is refused: it stays without a place until it has been told so.
     """
 
     def __init__(self, connections_max: int) -> None:
@@ -32,9 +32,9 @@ class Admission(Generic[GuestT]):
         return len(self._strangers) + len(self._turned_away)
 
     def enter(self, guest: GuestT, now_ms: int = 0) -> bool:
-        """Whether there is a place; a guest without one should be told so, and go.
+        """Whether there is a place; a guest without one should be told so, and closed.
 
-        `now_ms` matters only to those who ask how long strangers have been here.
+        `now_ms` matters only to callers that ask how long strangers have been connected.
         """
         is_full = len(self._strangers) + len(self._known) >= self.connections_max
         if not is_full or self._make_room():
@@ -46,19 +46,19 @@ class Admission(Generic[GuestT]):
         return False
 
     def trust(self, guest: GuestT) -> bool:
-        """It has shown a good token; whether it was a stranger with a place."""
+        """The guest has presented a good token; returns whether it was a stranger with a place."""
         if not self._strangers.leave(guest):
             return False
         self._known[guest] = None
         return True
 
     def leave(self, guest: GuestT) -> None:
-        """Its connection is over."""
+        """The guest's connection has ended."""
         if guest in self._known:
             del self._known[guest]
         elif not self._strangers.leave(guest):
             self._turned_away.leave(guest)
 
     def _make_room(self) -> bool:
-        """Let somebody go for a newcomer; whether there was one."""
+        """Close another connection for a newcomer; returns whether there was one."""
         return self._strangers.make_room()

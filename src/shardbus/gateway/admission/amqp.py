@@ -1,7 +1,7 @@
-"""Who may stay when there are many: connections that have shown a token before those that have not.
+"""Which AMQP connections may stay when there are many: those with a token before strangers.
 
-What a stranger can make us hold is bounded twice, for each and for all of them together, because
-anybody may be one. The owner of a key is bounded by the limits of every connection.
+What a stranger can make the server hold is bounded twice, for each and for all of them together,
+because anybody can connect. The owner of a key is bounded by the limits of every connection.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAVING_MAX: Final = 256
 
 
 class Visitor(Guest, Rider, Protocol):
-    """A connection at the door; `heard_bytes` is what it has sent as a stranger."""
+    """A connection at the door; `heard_bytes` is how much it has sent as a stranger."""
 
     heard_bytes: int
 
@@ -41,12 +41,12 @@ class AmqpAdmission(Admission[Visitor]):
         self._heard_bytes = 0
 
     def admit(self, visitor: Visitor) -> None:
-        """Give a newcomer a place, or turn it away."""
+        """Give a newcomer a place, or refuse it."""
         if not self.enter(visitor):
             visitor.turn_away()
 
     def hear(self, visitor: Visitor, size_bytes: int) -> bool:
-        """Count what a stranger sends; False when it has sent too much for one."""
+        """Count what a stranger sends; False when it has sent too much."""
         visitor.heard_bytes += size_bytes
         self._heard_bytes += size_bytes
         while self._heard_bytes > STRANGERS_BYTES_MAX:
@@ -61,8 +61,9 @@ class AmqpAdmission(Admission[Visitor]):
         return is_new
 
     def may_linger(self, visitor: Visitor) -> bool:
-        """Whether one that has to make room may stay for a moment, to read why."""
-        # At once, and not when its connection is over: others must not make room for its bytes too.
+        """Whether a connection that has to make room may stay for a moment, to read why."""
+        # At once, and not when its connection has ended: others must not make room for its bytes
+        # too.
         self._forget_bytes(visitor)
         if len(self._leaving) >= LEAVING_MAX:
             return False

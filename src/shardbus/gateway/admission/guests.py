@@ -1,4 +1,4 @@
-"""Connections that nobody vouches for yet, and which of them has to go when it is full."""
+"""Connections that are not authorised yet, and which of them must go when there are too many."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Protocol, final
 
 
 class Guest(Protocol):
-    """A connection that waits to be more than that."""
+    """A connection that is not authorised yet."""
 
     @property
     def peer(self) -> str:
-        """The address that it counts for; it stays the same."""
+        """The address that it counts for; it never changes."""
         ...
 
     def expel(self) -> None:
-        """Make room for others. The guest has been counted out already."""
+        """Make room for others. The guest is no longer counted."""
         ...
 
 
@@ -47,7 +47,7 @@ class Guests:
         self._recount(guest.peer, len(guests) - 1, len(guests))
 
     def leave(self, guest: Guest) -> bool:
-        """Whether the guest was here."""
+        """Remove a guest; returns whether it was here."""
         if self._arrivals_ms.pop(guest, None) is None:
             return False
         guests = self._by_peer[guest.peer]
@@ -58,7 +58,7 @@ class Guests:
         return True
 
     def make_room(self) -> bool:
-        """Expel the oldest guest of the peer with the most; whether there was one."""
+        """Expel the oldest guest of the peer with the most; returns whether there was one."""
         if not self._arrivals_ms:
             return False
         peer = next(iter(self._peers_with[self._most]))
@@ -68,7 +68,7 @@ class Guests:
         return True
 
     def expel_one_before(self, moment_ms: int) -> bool:
-        """Expel the oldest guest of all if it came before this moment; whether it did."""
+        """Expel the oldest guest of all if it came before this moment; returns whether it did."""
         oldest = next(iter(self._arrivals_ms.items()), None)
         if oldest is None or oldest[1] >= moment_ms:
             return False
@@ -77,7 +77,7 @@ class Guests:
         return True
 
     def overdue(self, before_ms: int) -> list[Guest]:
-        """Who came before this moment; they stay until they leave or are made to."""
+        """The guests that came before this moment; they stay until they leave or are expelled."""
         found: list[Guest] = []
         for guest, arrived_ms in self._arrivals_ms.items():
             if arrived_ms >= before_ms:

@@ -1,4 +1,4 @@
-"""What connections hold of input that is not whole, all of them together (docs/adr/0039)."""
+"""The incomplete input of all connections together (docs/adr/0039)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Container
 from typing import Final, Protocol, final
 
 PROGRESS_BYTES: Final = 64 * 1024
-"""Whoever has sent so much more is not holding: it is sending."""
+"""A connection that has sent this much more is making progress."""
 
 
 class Holder(Protocol):
-    """A connection with something unfinished."""
+    """A connection with incomplete input."""
 
     def end_holding(self) -> None:
-        """Let go of what is unfinished, and tell the client why."""
+        """Drop the incomplete input, and tell the client why."""
         ...
 
 
@@ -21,22 +21,22 @@ class Holder(Protocol):
 class _Held:
     def __init__(self, now_ms: int) -> None:
         self.size_bytes = 0
-        # As much as there was when it last got on, and when that was.
+        # The size when it last made progress, and when that was.
         self.mark_bytes = 0
         self.since_ms = now_ms
 
     def cost(self, now_ms: int) -> int:
-        """Bytes and time: what it takes from others."""
+        """Bytes times time: what it takes from others."""
         return self.size_bytes * (now_ms - self.since_ms + 1)
 
 
 @final
 class Holdings:
-    """Who holds how much.
+    """How much each connection holds.
 
-    A bound for each connection bounds nothing when there may be thousands. When there is too much,
-    the one goes that costs the most: its bytes, times the time since it last sent a fair piece. So
-    whoever sends a large message gets it through however many only hold theirs.
+    A bound for each connection is not enough when there may be thousands. When the total is too
+    large, the costliest connection must go: its bytes, times the time since it last sent a fair
+    piece. So a client that sends a large message succeeds, however many others only hold theirs.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -49,12 +49,14 @@ class Holdings:
         return self.total_bytes > self.bytes_max
 
     def note(self, holder: Holder, size_bytes: int, now_ms: int) -> None:
-        """So much is unfinished at a connection now; somebody may have to let go, it included."""
+        """Note a connection's incomplete bytes; the costliest connections, perhaps this one, may
+        have to go.
+        """
         self.put(holder, size_bytes, now_ms)
         self.make_room(now_ms)
 
     def put(self, holder: Holder, size_bytes: int, now_ms: int) -> None:
-        """So much is unfinished at a connection now."""
+        """Note a connection's incomplete bytes."""
         held = self._held.get(holder)
         if held is None:
             if not size_bytes:
@@ -72,18 +74,18 @@ class Holdings:
             held.since_ms = now_ms
 
     def make_room(self, now_ms: int) -> None:
-        """Let those end that cost the most, until it is not too much."""
+        """End the costliest connections until the total is within the bound."""
         while self.is_too_much:
             self._end_one(now_ms)
 
     def forget(self, holder: Holder) -> None:
-        """Its connection is over."""
+        """The connection has ended."""
         held = self._held.pop(holder, None)
         if held is not None:
             self.total_bytes -= held.size_bytes
 
     def costliest(self, now_ms: int, among: Container[object]) -> Holder | None:
-        """Who of these costs the most; None when none of them holds anything."""
+        """The costliest of these connections; None when none of them holds anything."""
         found = [holder for holder in self._held if holder in among]
         return max(found, key=lambda each: self._held[each].cost(now_ms), default=None)
 

@@ -1,4 +1,4 @@
-"""Which HTTP connections may stay when there are many: known clients before strangers."""
+"""Which HTTP connections may stay when there are many: authorised clients before strangers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from shardbus.gateway.admission.holdings import Holder, Holdings
 from shardbus.gateway.admission.unread import AnswerReader, Unread
 
 BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of requests that have not come whole yet, over all connections: no token is checked before."""
+"""Bytes of incomplete requests over all connections: no token is checked before they are
+complete.
+"""
 ANSWERS_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of answers that clients have not read."""
+"""Bytes of answers that clients have not read."""
 
 
 class HttpGuest(Guest, Holder, AnswerReader, Protocol):
@@ -29,8 +31,8 @@ class HttpGuest(Guest, Holder, AnswerReader, Protocol):
 class HttpAdmission(Admission[HttpGuest]):
     """The HTTP connections of a gateway; one is trusted once a request of it had a good token.
 
-    After the strangers, the oldest known client of the noisiest peer that is not being answered
-    makes room.
+    After the strangers, the oldest idle connection of the peer with the most connections makes
+    room.
     """
 
     def __init__(self, connections_max: int) -> None:
@@ -44,10 +46,10 @@ class HttpAdmission(Admission[HttpGuest]):
         super().leave(client)
 
     def hold(self, client: HttpGuest, size_bytes: int, now_ms: int) -> None:
-        """So many bytes are there of a client's unfinished request.
+        """Note how many bytes a client's incomplete request has.
 
-        When all have too much strangers make room first, then whoever holds the most for the
-        longest time.
+        When the total is too large strangers make room first, then the connections that hold the
+        most for the longest time.
         """
         if not size_bytes:
             self._bodies.forget(client)
@@ -58,7 +60,7 @@ class HttpAdmission(Admission[HttpGuest]):
         self._bodies.make_room(now_ms)
 
     def _expel_holder(self, now_ms: int) -> bool:
-        """Expel the stranger that costs the most; one that holds nothing has no room to give."""
+        """Expel the costliest stranger; a stranger that holds nothing would free nothing."""
         holder = self._bodies.costliest(now_ms, self._strangers)
         if holder is None:
             return False

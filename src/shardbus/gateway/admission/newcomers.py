@@ -1,4 +1,4 @@
-"""Where connections wait that have not said what they are for: how many may, and how long."""
+"""Connections that have not shown their protocol yet: how many may wait, and how long."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ SILENT_MAX: Final = 8_192
 SILENT_MS_MAX: Final = 10_000
 """From the connection to its first byte."""
 SECURED_MAX: Final = 1_024
-"""Connections in the middle of TLS; each costs far more memory than a silent one."""
+"""Connections during the TLS handshake; each costs far more memory than a silent one."""
 SECURED_MS_MAX: Final = 15_000
 """From the first byte of a handshake to the first byte inside."""
 SWEEP_MS: Final = 1_000
 NEWCOMER_MS: Final = 1_000
-"""So long somebody may be busy reaching us, or we reading what it says."""
+"""How long a connection counts as new: its client may still be sending, or the server still
+reading.
+"""
 
 
 @final
 class Newcomers:
-    """The newcomers of all listeners that share it: two groups of guests, one timer for both.
+    """The newcomers of all listeners that share it: two groups with one timer.
 
-    When a group is full, the oldest newcomer of the noisiest peer has to go, never the one that
-    came last.
+    When a group is full the oldest newcomer of the peer with the most goes, never the latest.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Newcomers:
         return len(self._silent) + len(self._secured)
 
     def welcome(self, guest: Guest) -> None:
-        """A connection that has said nothing."""
+        """A connection that has sent nothing yet."""
         self._enter(self._silent, guest, self._silent_max)
 
     def secure(self, guest: Guest) -> None:
@@ -54,12 +55,14 @@ class Newcomers:
         self._enter(self._secured, guest, self._secured_max)
 
     def forget(self, guest: Guest) -> None:
-        """It is over, or has become something else."""
+        """The connection has ended, or its protocol is known."""
         if not self._silent.leave(guest):
             self._secured.leave(guest)
 
     def make_room(self) -> bool:
-        """Let one go for its descriptor, unless all have just come; whether there was one."""
+        """Close one to free its descriptor, unless all have just come; returns whether there was
+        one.
+        """
         moment_ms = self._now_ms() - NEWCOMER_MS
         return self._silent.expel_one_before(moment_ms) or self._secured.expel_one_before(moment_ms)
 

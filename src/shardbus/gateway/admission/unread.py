@@ -1,24 +1,26 @@
-"""What clients have been sent and do not read, all of them together (docs/adr/0039)."""
+"""What clients were sent and have not read, all of them together (docs/adr/0039)."""
 
 from __future__ import annotations
 
 from typing import Final, Protocol, final
 
 PROGRESS_BYTES: Final = 64 * 1024
-"""Whoever has read so much is reading."""
+"""A client that has read this much is making progress."""
 ROOM_SHARE: Final = 16
-"""When there is too much, room is made for one part in so many more: all are looked at then."""
+"""When the total is too large, this additional share of the bound is freed, because all connections
+are examined then.
+"""
 
 
 class AnswerReader(Protocol):
     """A connection that may be slow to read."""
 
     def unread_bytes(self) -> int:
-        """What was written to it and is still here."""
+        """The bytes that were written to it and not read yet."""
         ...
 
     def end_unread(self) -> None:
-        """Let go of it, and of the connection."""
+        """Drop them, and close the connection."""
         ...
 
 
@@ -26,22 +28,22 @@ class AnswerReader(Protocol):
 class _Lag:
     def __init__(self, now_ms: int) -> None:
         self.size_bytes = 0
-        # As much as there was when it last read a fair piece, and when that was.
+        # The size when it last made progress, and when that was.
         self.mark_bytes = 0
         self.since_ms = now_ms
 
     def cost(self, now_ms: int) -> int:
-        """Bytes and time: what it takes from others."""
+        """Bytes times time: what it takes from others."""
         return self.size_bytes * (now_ms - self.since_ms + 1)
 
 
 @final
 class Unread:
-    """Who is behind, and by how much.
+    """How far each connection is behind.
 
-    When it is too much for all together, those end that cost the most: their bytes, times the time
-    since they last read a fair piece. Whoever reads costs next to nothing, however large its
-    message is.
+    When the total is too large, the costliest connections end: their bytes, times the time since
+    they last read a fair piece. A client that reads costs almost nothing, however large its message
+    is.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -50,7 +52,9 @@ class Unread:
         self._lags: dict[AnswerReader, _Lag] = {}
 
     def note(self, reader: AnswerReader, size_bytes: int, now_ms: int) -> None:
-        """So much waits for a client now; somebody may have to go, it included."""
+        """Note a connection's unread bytes; the costliest connections, perhaps this one, may have
+        to go.
+        """
         lag = self._lags.get(reader)
         if lag is None:
             if not size_bytes:
@@ -62,7 +66,7 @@ class Unread:
             self._make_room(now_ms)
 
     def forget(self, reader: AnswerReader) -> None:
-        """Its connection is over."""
+        """The connection has ended."""
         lag = self._lags.pop(reader, None)
         if lag is not None:
             self.total_bytes -= lag.size_bytes
@@ -79,7 +83,7 @@ class Unread:
         lag.mark_bytes = max(lag.mark_bytes, size_bytes)
 
     def _make_room(self, now_ms: int) -> None:
-        # What was noted may have been read since.
+        # Bytes that were noted may have been read since.
         for reader, lag in list(self._lags.items()):
             self._put(reader, lag, reader.unread_bytes(), now_ms)
         if self.total_bytes <= self.bytes_max:

@@ -1,5 +1,5 @@
-"""The bulk lane: fragments as Arrow record batches over Flight, for Spark and everybody else (D10).
+"""The bulk lane: fragments as Arrow record batches over Flight, for Spark and other clients.
 
 It runs in a process of its own, which reads the stores beside their brokers and asks the bus for
-everything that changes something. `tiles` and `rows` are hot and know nothing of Arrow.
+everything that changes something. `tiles` and `rows` are hot and do not use Arrow.
 """

@@ -1,7 +1,7 @@
 """The documents of the JSON API: a type is the reader, the writer, the schema and the example.
 
-What is answered is a `Struct` whose members are all there, but those that are UNSET. What is sent
-is a `Body`: it has no member but its own, and those with a default may be left out.
+An answer is a `Struct` with all its members except those that are UNSET. A request is a `Body`:
+unknown members are refused, and members with a default may be left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Schema = Mapping[str, object]
 Shape = type[Struct] | UnionType
 
 TEXT_CHARACTERS_MAX: Final = 64 * 1024
-"""Of a text that is sent and has no other bound."""
+"""The maximum length of a text in a request without a bound of its own."""
 INTEGER_MAX: Final = 2**63 - 1
 
 SCHEMAS_KEPT_MAX: Final = 256
@@ -58,22 +58,22 @@ class Body(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
 
 
 def told(text: str) -> Meta:
-    """What a member is, for the description."""
+    """The description of a member."""
     return Meta(description=text)
 
 
 def one_of(*words: str) -> Meta:
-    """What is answered is one of these words."""
+    """A member of an answer that is one of these words."""
     return Meta(extra_json_schema={"enum": list(words)})
 
 
 def given(value: T | None) -> T | UnsetType:
-    """A member that is not there when it has no value."""
+    """A member that is left out when it has no value."""
     return msgspec.UNSET if value is None else value
 
 
 def made(shape: type[B], members: Mapping[str, object]) -> B:
-    """A document of members that are ours: they are told as they are, whatever the bounds."""
+    """A document of the bus's own values, which are not checked against the bounds."""
     return shape(**members)
 
 
@@ -82,13 +82,13 @@ def write(document: object) -> bytes:
     try:
         return msgspec.json.encode(document)
     except UnicodeEncodeError:
-        # Names of files need not be text; as an escape JSON can say anything.
+        # Names of files need not be text; an escape in JSON can represent anything.
         return json.dumps(msgspec.to_builtins(document)).encode()
 
 
 def components(shapes: Sequence[Shape]) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
-    """How each of these is referred to, and all schemas that they and their members have."""
-    # The library takes no union of types that have no tag, which a reader would need.
+    """The references of these types, and all schemas that they and their members use."""
+    # The library does not accept a union of types without a tag, which a reader would need.
     parts = [get_args(shape) or (shape,) for shape in shapes]
     found, schemas = msgspec.json.schema_components(
         [part for several in parts for part in several], ref_template=REFERENCE
@@ -99,18 +99,18 @@ def components(shapes: Sequence[Shape]) -> tuple[tuple[Schema, ...], dict[str, S
 
 
 def reference(shape: Shape) -> dict[str, object]:
-    """How a type is referred to from where the library does not see it."""
+    """The reference to a type from where the library does not see it."""
     [found], _ = components([shape])
     return dict(found)
 
 
 def any_of(shapes: Iterable[type[Struct]]) -> Shape:
-    """A union of types that are known only when the program runs."""
+    """A union of types that are known only at run time."""
     return reduce(operator.or_, shapes)
 
 
 def inlined(shape: Shape) -> dict[str, object]:
-    """The schema of a union, for where there is no place for the schemas of its parts."""
+    """The schema of a union, for where the schemas of its parts cannot be referred to."""
     [schema], schemas = components([shape])
     kinds = schema["anyOf"]
     assert isinstance(kinds, list)
@@ -127,7 +127,7 @@ def inlined_members(schema: Schema, schemas: Mapping[str, Schema]) -> dict[str, 
 
 
 def resolved(schema: Schema, schemas: Mapping[str, Schema]) -> Schema:
-    """The schema itself where it is referred to."""
+    """The schema that a reference means."""
     reference = schema.get("$ref")
     if not isinstance(reference, str):
         return schema
@@ -135,12 +135,12 @@ def resolved(schema: Schema, schemas: Mapping[str, Schema]) -> Schema:
 
 
 def is_needed(schema: Schema, schemas: Mapping[str, Schema]) -> bool:
-    """Whether a document of this schema has members that cannot be left out."""
+    """Whether a document of this schema has required members."""
     return bool(_first(schema, schemas).get("required"))
 
 
 def example_of(schema: Schema, schemas: Mapping[str, Schema]) -> object:
-    """A document of a schema: of each member its first example, and what else is required."""
+    """A document of a schema: the first example of each member, and what else is required."""
     examples = schema.get("examples", schema.get("enum"))
     if isinstance(examples, list):
         return examples[0]
@@ -158,16 +158,16 @@ def example_of(schema: Schema, schemas: Mapping[str, Schema]) -> object:
 
 @final
 class Reader(Generic[B]):
-    """Reads documents of one type; Refused, with what is wrong and where, for any other."""
+    """Reads documents of one type; Refused, with the error and its place, for any other."""
 
     def __init__(self, shape: type[B], what: str = "the body") -> None:
-        """`what` is how the document is called in a refusal."""
+        """`what` is the name of the document in a refusal."""
         self._decoder = msgspec.json.Decoder(shape)
         self._shape = shape
         self._what = what
 
     def read(self, content: bytes) -> B:
-        """Nothing at all means the same as an empty object."""
+        """Read a document; no content means the same as an empty object."""
         try:
             return self._decoder.decode(content or b"{}")
         except msgspec.ValidationError as error:
@@ -180,7 +180,7 @@ class Reader(Generic[B]):
 
 
 def converted(value: object, shape: type[B], what: str) -> B:
-    """What was read as JSON before, as a document of a type; Refused when it is none."""
+    """A decoded JSON value as a document of a type; Refused when it does not fit."""
     try:
         return msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
@@ -189,7 +189,7 @@ def converted(value: object, shape: type[B], what: str) -> B:
 
 @final
 class KindReader(Generic[B]):
-    """Reads documents of several types, which their member `kind` tells; the first by default."""
+    """Reads documents of several types, chosen by their member `kind`; the first by default."""
 
     def __init__(self, kinds: Mapping[str, type[B]], what: str = "the body") -> None:
         words = Literal[tuple(kinds)]  # type: ignore[valid-type]  # known when it runs
@@ -210,7 +210,7 @@ class KindReader(Generic[B]):
 
 
 def refusal_text(message: str, shape: type[Struct], what: str) -> str:
-    """What the library says of a document that it cannot read, in terms of its schema."""
+    """The library's error about a document, in terms of its schema."""
     placed = _PLACE.fullmatch(message)
     wrong, place = (message, "") if placed is None else (placed["wrong"], placed["place"])
     schema, schemas = _schema_of(shape)
@@ -244,7 +244,7 @@ def _at(schema: Schema, place: str, schemas: Mapping[str, Schema]) -> Schema:
 
 
 def _first(schema: Schema, schemas: Mapping[str, Schema]) -> Schema:
-    """The schema itself, or the first of those that it lets one choose from."""
+    """The schema itself, or the first of its alternatives."""
     kinds = schema.get("anyOf")
     return resolved(kinds[0] if isinstance(kinds, list) else schema, schemas)
 
@@ -260,7 +260,7 @@ def _part(schema: Schema, name: str) -> Schema:
 
 
 def _wanted(schema: Schema) -> str:
-    """What a schema asks for, in words."""
+    """What a schema requires, as text."""
     kinds = schema.get("anyOf")
     if isinstance(kinds, list):
         return " or ".join(dict.fromkeys(_wanted(kind) for kind in kinds))

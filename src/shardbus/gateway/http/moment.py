@@ -1,4 +1,6 @@
-"""Durations and moments in the words of the dialect: ISO 8601, and RFC 1123 where HTTP rules."""
+"""Durations and moments in the formats of the dialect: ISO 8601, and RFC 1123 where HTTP requires
+it.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,9 @@ _DURATION: Final = re.compile(
 
 
 def parse_duration(name: str, text: str) -> int:
-    """Milliseconds; INFINITE_MS for the largest time span and all that is longer.
+    """Milliseconds; INFINITE_MS for the largest time span and all longer ones.
 
-    SDKs write the infinite one back with fewer digits, so it is told by its days.
+    SDKs write the infinite one back with fewer digits, so it is recognised by its days.
     """
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()):
@@ -76,7 +78,7 @@ def format_duration(duration_ms: int) -> str:
 
 
 def format_moment(moment_ms: int) -> str:
-    """A moment in UTC; 0 is never."""
+    """A moment in UTC; 0 means never."""
     if not moment_ms:
         return NEVER
     moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
@@ -84,14 +86,16 @@ def format_moment(moment_ms: int) -> str:
 
 
 def format_http_date(moment_ms: int) -> str | None:
-    """A moment as HTTP writes it, to the second; None when its year has not four digits."""
+    """A moment in the format of HTTP, to the second; None when its year does not have four
+    digits.
+    """
     if not _YEAR_FIRST_MS <= moment_ms <= _YEAR_LAST_MS:
         return None
     return format_datetime(datetime.fromtimestamp(moment_ms // 1000, UTC), usegmt=True)
 
 
 def parse_http_date(text: str) -> int | None:
-    """The moment that such a date means, in milliseconds; None when it is none."""
+    """The moment of such a date, in milliseconds; None when it is invalid."""
     match = _HTTP_DATE.fullmatch(text)
     if match is None or match.group(2) not in _MONTHS:
         return None
@@ -104,7 +108,7 @@ def parse_http_date(text: str) -> int | None:
 
 
 def parse_moment(text: str) -> int | None:
-    """The moment that an HTTP or ISO 8601 date means; one without an offset is in UTC."""
+    """The moment of an HTTP or ISO 8601 date; without an offset it is in UTC."""
     moment_ms = parse_http_date(text)
     if moment_ms is not None or len(text) > _ISO_CHARACTERS_MAX:
         return moment_ms

@@ -1,1 +1,1 @@
-"""Ports: TLS, WebSocket, and the first bytes that say which gateway a connection is for."""
+"""Ports: TLS, WebSocket, and the detection of the protocol by the first bytes."""

@@ -1,4 +1,4 @@
-"""The certificate that new connections are shown: checked, and read again when its files change."""
+"""The TLS certificate of new connections: checked, and read again when its files change."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ EXPIRY_WARNED_DAYS: Final = 30
 
 Stamp = tuple[tuple[int, int, int], ...]
 FindFiles = Callable[[], tuple[Path, Path]]
-"""The files of the certificate and of its key; it may make them first."""
+"""Finds the files of the certificate and of its key; it may create them first."""
 
 
 @final
 class ServedCertificate:
-    """A context for accepting TLS that follows its files.
+    """A TLS server context that follows its files.
 
-    Connections that are open keep what they were shown. Files that are no good are told in the
-    log, once for each change, and what was served before is served on.
+    Open connections keep their certificate. Invalid files are logged, once for each change, and the
+    former certificate stays in use.
     """
 
     def __init__(self, find: FindFiles, clock: Clock) -> None:
-        """Unavailable, with the reason, when the first files are no good."""
+        """Unavailable, with the reason, when the first files are invalid."""
         self._find = find
         self._clock = clock
         self._files = find()
@@ -46,7 +46,7 @@ class ServedCertificate:
         self.context = checked_context(*self._files, now_ms=clock.now_ms())
 
     async def follow(self, protocols: Sequence[Protocols], told: asyncio.Event) -> None:
-        """Give these a new context whenever the files change, and look at once when `told`."""
+        """Give these a new context whenever the files change; check at once when `told`."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
@@ -57,7 +57,9 @@ class ServedCertificate:
             told.clear()
 
     def refresh(self, *, is_told: bool) -> bool:
-        """Read the files again if they changed, or if told to; whether there is a new context."""
+        """Read the files again if they changed, or if told to; returns whether there is a new
+        context.
+        """
         try:
             if is_told:
                 self._files = self._find()
@@ -67,14 +69,14 @@ class ServedCertificate:
             self._stamp = stamp
             self.context = checked_context(*self._files, now_ms=self._clock.now_ms())
         except Unavailable as error:
-            log.error("the former certificate is served on: %s", error)
+            log.error("the former certificate stays in use: %s", error)
             return False
-        log.info("new connections are shown the certificate that %s holds now", self._files[0])
+        log.info("new connections use the present certificate of %s", self._files[0])
         return True
 
 
 def checked_context(certificate: Path, key: Path, *, now_ms: int) -> ssl.SSLContext:
-    """The context for these files; Unavailable, in words for who made them, when it cannot be."""
+    """The context for these files; Unavailable, with the reason, when they are invalid."""
     found = _read_certificate(certificate)
     _check_key(found, key, certificate)
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
@@ -100,7 +102,7 @@ def _read_certificate(path: Path) -> x509.Certificate:
     except OSError as error:
         raise _unreadable("certificate", path, error) from error
     except ValueError as error:
-        raise Unavailable(f"The certificate {path} is not one in the PEM format.") from error
+        raise Unavailable(f"The certificate {path} is not in the PEM format.") from error
 
 
 def _check_key(certificate: x509.Certificate, path: Path, certificate_path: Path) -> None:
@@ -110,15 +112,15 @@ def _check_key(certificate: x509.Certificate, path: Path, certificate_path: Path
         raise _unreadable("key", path, error) from error
     except TypeError as error:
         raise Unavailable(
-            f"The key {path} is protected by a password, which nobody is there to type: "
-            "write it to a file without one that only this user can read."
+            f"The key {path} is protected by a password, which the server cannot ask for: "
+            "write it without a password to a file that only this user can read."
         ) from error
     except ValueError as error:
         raise Unavailable(f"The key {path} is not a private key in the PEM format.") from error
     if certificate.public_key() != key.public_key():
         raise Unavailable(
-            f"The key {path} does not belong to the certificate {certificate_path}, "
-            "whose first certificate must be the server's own."
+            f"The key {path} does not belong to the certificate {certificate_path}, whose "
+            "first certificate must be the server's own."
         )
 
 
@@ -127,7 +129,7 @@ def _unreadable(what: str, path: Path, error: OSError) -> Unavailable:
 
 
 def _stamp(files: tuple[Path, Path]) -> Stamp:
-    """Differs when a file was written or another put in its place, also through a link."""
+    """Changes when a file is written or replaced, also through a link."""
     stamps: list[tuple[int, int, int]] = []
     for path in files:
         try:

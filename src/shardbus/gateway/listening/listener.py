@@ -1,6 +1,6 @@
-"""One port for everything: who a connection is for is seen from its first bytes (D9).
+"""One port for all protocols: the first bytes of a connection tell which one it is.
 
-A plain connection is looked at with MSG_PEEK before it has a transport, so the bytes stay in the
+A plain connection is examined with MSG_PEEK before it has a transport, so the bytes stay in the
 socket, TLS starts from an untouched stream, and afterwards nothing stands between the transport and
 its protocol. Inside TLS there is no socket to peek at: a small protocol takes the first piece and
 passes it on.
@@ -24,17 +24,18 @@ from shardbus.gateway.listening.peer import peer_at
 log = logging.getLogger(__name__)
 
 SHUTDOWN_MS_MAX: Final = 5_000
-"""For a client to answer the end of TLS."""
+"""How long a client may take to answer the end of TLS."""
 BACKLOG: Final = 1024
 ACCEPTED_AT_ONCE_MAX: Final = 64
 ACCEPT_PAUSE_MS: Final = 100
-"""When there are no file descriptors left, accepting waits this long."""
+"""How long accepting pauses when there are no file descriptors left."""
 SHORTAGE_MS: Final = 10_000
-"""So long after the last such pause it still counts as a problem."""
+"""How long after the last such pause it still counts as a problem."""
 
 TLS_HEADER: Final = b"AMQP\x02\x01\x00\x00"
-"""How AMQP asks for TLS on a port that begins without it. One that comes in pieces is not waited
-for: it goes to AMQP, which refuses it as it does where there is no TLS."""
+"""The AMQP header that asks for TLS on a plain port. If it comes in pieces it goes to AMQP, which
+refuses it as it does where there is no TLS.
+"""
 _TLS_HANDSHAKE: Final = 0x16
 _FIRST_OF_AMQP: Final = ord("A")
 
@@ -43,9 +44,10 @@ ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 @final
 class Protocols:
-    """Who serves what; None where a port does not serve it.
+    """The protocols of a port; None where it does not serve one.
 
-    What is neither HTTP nor TLS goes to AMQP, whose answer to a wrong header is the right one.
+    Everything that is neither HTTP nor TLS goes to AMQP, whose answer to a wrong header is the
+    right one.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Protocols:
         self.tls = tls
 
     def factory_for(self, first: int) -> ProtocolFactory | None:
-        """No HTTP method that anybody serves starts with the A of AMQP."""
+        """No supported HTTP method starts with the A of AMQP."""
         is_http = ord("A") <= first <= ord("Z") and first != _FIRST_OF_AMQP
         if is_http or self.amqp is None:
             return self.http or self.amqp
@@ -73,8 +75,8 @@ class Protocols:
 class Listener:
     """Accepts connections on any number of addresses while its `async with` block lasts.
 
-    Leaving the block stops accepting; connections that were handed over live on. Listeners that
-    share one for newcomers share its limits.
+    Leaving the block stops accepting; connections that were handed over continue. Listeners that
+    share a `Newcomers` share its limits.
     """
 
     def __init__(self, protocols: Protocols, admission: Newcomers | None = None) -> None:
@@ -105,16 +107,16 @@ class Listener:
         self._sockets.clear()
         for newcomer in list(self._newcomers):
             newcomer.expel()
-        # A task group wraps whatever the block raises: only cancellation is its business.
+        # A task group wraps whatever the block raises: only cancellation is its own.
         if isinstance(error, asyncio.CancelledError):
             await self._tasks.__aexit__(kind, error, trace)
         else:
             await self._tasks.__aexit__(None, None, None)
 
     async def listen(self, host: str, port: int) -> int:
-        """Accept on every address of a host; the port, also when 0 let the system choose.
+        """Accept on every address of a host; returns the port, which the system chooses for 0.
 
-        Unavailable, and nothing is listened to in vain, when an address cannot be had.
+        Unavailable, and no address is bound, when one of them cannot be.
         """
         bound = await _bind(self._loop, host, port)
         for listening in bound:
@@ -126,7 +128,10 @@ class Listener:
         """What keeps clients out now, or did a moment ago."""
         if self._short_at is None or self._loop.time() - self._short_at > SHORTAGE_MS / 1000:
             return []
-        return ["New connections have to wait: the process has no file descriptors left."]
+        return [
+            "New connections must wait, because the process has no file descriptors left: raise "
+            "the limit (ulimit -n), or close connections."
+        ]
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(ACCEPTED_AT_ONCE_MAX):
@@ -135,7 +140,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                # Whoever has said nothing for long gives its descriptor to whoever may.
+                # A connection that has been silent for long gives its descriptor to a new one.
                 if not self._admission.make_room():
                     self._pause(listening, error)
                     return
@@ -146,9 +151,9 @@ class Listener:
             self._admission.welcome(newcomer)
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        # Once for each shortage: a crowd at the door can make it last.
+        # Once for each shortage: many waiting clients can make it last.
         if not self.problems():
-            log.error("accepting pauses, again and again for %s ms: %s", ACCEPT_PAUSE_MS, error)
+            log.error("accepting pauses for %s ms at a time: %s", ACCEPT_PAUSE_MS, error)
         self._short_at = self._loop.time()
         self._loop.remove_reader(listening)
 
@@ -160,12 +165,12 @@ class Listener:
         self._timers.add(timer)
 
     def left(self, newcomer: _Silent | _InsideTls) -> None:
-        """It has closed, or has become something else."""
+        """The newcomer has closed, or its protocol is known."""
         self._newcomers.discard(newcomer)
         self._admission.forget(newcomer)
 
     def hand_over(self, connection: socket.socket, start: bytes, peer: str) -> None:
-        """Give a connection to the protocol that its first bytes ask for, or close it."""
+        """Give a connection to the protocol of its first bytes, or close it."""
         protocols = self._protocols
         first = start[0]
         is_upgrade = start == TLS_HEADER and protocols.amqp is not None
@@ -205,7 +210,7 @@ class Listener:
                 ssl_shutdown_timeout=SHUTDOWN_MS_MAX / 1000,
             )
         except (OSError, asyncio.CancelledError) as error:
-            # Cancelled only by `expel`: the connection ends, and the listener goes on.
+            # Cancelled only by `expel`: the connection ends, and the listener continues.
             log.debug("a connection ended before it began: %s", error)
             self.left(inside)
             connection.close()
@@ -213,7 +218,7 @@ class Listener:
 
 @final
 class _Silent:
-    """A connection that has said nothing yet; it costs a descriptor and no task."""
+    """A connection that has sent nothing yet; it costs a descriptor and no task."""
 
     def __init__(self, listener: Listener, connection: socket.socket, peer: str) -> None:
         self.peer = peer
@@ -246,7 +251,7 @@ class _Silent:
 
 @final
 class _InsideTls(asyncio.Protocol):
-    """Waits for the first decrypted piece, then gives its place to the protocol it is for."""
+    """Waits for the first decrypted piece, then is replaced by the right protocol."""
 
     def __init__(self, listener: Listener, protocols: Protocols, peer: str) -> None:
         self.peer = peer
@@ -284,8 +289,8 @@ class _InsideTls(asyncio.Protocol):
 
 
 def _agree_to_tls(connection: socket.socket) -> bool:
-    """Answer a client that asks for TLS by AMQP's header with the same (part 5, 5.2.1), after
-    which both go on as if the connection had begun with TLS. False: it has ended.
+    """Answer an AMQP header that asks for TLS with the same header (part 5, 5.2.1); afterwards both
+    sides continue as if the connection had begun with TLS. False: the connection has ended.
     """
     try:
         size = len(TLS_HEADER)
@@ -348,5 +353,5 @@ def _explained(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"Port {port} on {host} is in use by another program: choose another port."
     if error.errno == errno.EACCES:
-        return f"Port {port} on {host} is not allowed to this user: choose one above 1023."
-    return f"Port {port} on {host} cannot be listened on: {error}."
+        return f"This user may not listen on port {port} of {host}: choose one above 1023."
+    return f"Cannot listen on port {port} of {host}: {error}."

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection, as far as limits and slow-downs are concerned."""
+"""The address that a connection counts for in limits and slow-downs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import ipaddress
 from typing import Final
 
 UNKNOWN: Final = ""
-"""A peer whose address cannot be told; all of them count as one."""
+"""A peer whose address is unknown; all of them count as one."""
 
-# A provider hands out a network of this size to one customer, who may use every address in it.
+# Providers give a network of this size to one customer, who may use every address in it.
 _CUSTOMER_BITS: Final = 64
 
 
@@ -21,7 +21,7 @@ def peer_of(transport: asyncio.BaseTransport) -> str:
 def peer_at(address: object) -> str:
     """An IPv4 address as it is, an IPv6 address as the network of its customer.
 
-    `address` is what the socket says: host and port and more. Anything else is UNKNOWN.
+    `address` is that of a socket: host, port and more. Anything else is UNKNOWN.
     """
     host = address[0] if isinstance(address, tuple) and address else None
     if not isinstance(host, str):

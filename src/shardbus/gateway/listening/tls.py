@@ -39,7 +39,7 @@ _LABEL: Final = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII | 
 
 @final
 class CertificateFiles:
-    """Where the development certificate lies; clients are to trust `authority`."""
+    """The files of the development certificate; clients must trust `authority`."""
 
     def __init__(self, directory: Path) -> None:
         self.authority = directory / "ca.pem"
@@ -51,7 +51,7 @@ class CertificateFiles:
 
 
 def server_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """The context for accepting TLS; Unavailable, with the reason, when the files are no pair."""
+    """The context for accepting TLS; Unavailable, with the reason, when the files do not match."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -69,9 +69,9 @@ def development_certificate(
 ) -> CertificateFiles:
     """A certificate for these hosts, signed by an authority of its own, in files with mode 0600.
 
-    What lies in the directory is used again while it is whole, for the same hosts, and valid for
-    another month. The authority's key is never stored: whoever trusts the authority trusts this
-    one certificate and nothing that somebody could sign later.
+    Existing files are used again while they are complete, for the same hosts, and valid for another
+    month. The authority's key is never stored: trusting the authority means trusting this one
+    certificate, and nothing can be signed with it later.
     """
     files = CertificateFiles(directory)
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
@@ -117,7 +117,9 @@ def is_host(text: str) -> bool:
 
 @contextmanager
 def _turn(directory: Path) -> Iterator[None]:
-    """Two processes that made the files at the same time would leave a key of one of them."""
+    """A lock: two processes that wrote the files at the same time would leave files that do not
+    match.
+    """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -127,7 +129,7 @@ def _turn(directory: Path) -> Iterator[None]:
 
 
 def describe_certificate(path: Path) -> tuple[str, list[str]]:
-    """Until which day a development certificate is valid, and for which hosts; OSError."""
+    """The last valid day and the hosts of a development certificate; OSError."""
     certificate = x509.load_pem_x509_certificate(read_file(path))
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return certificate.not_valid_after_utc.date().isoformat(), [str(name.value) for name in names]
@@ -244,13 +246,13 @@ def _alternative_names(hosts: Sequence[str]) -> list[x509.GeneralName]:
 
 
 def read_file(path: Path) -> bytes:
-    """What a file holds, as far as a certificate or key can be long; OSError."""
+    """The contents of a file, up to the maximum size of a certificate or key; OSError."""
     with path.open("rb") as file:
         return file.read(_FILE_BYTES_MAX)
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace a file at once; it is never readable by others, not even for a moment."""
+    """Replace a file atomically; it is never readable by others, not even for a moment."""
     beside = path.with_suffix(".new")
     beside.unlink(missing_ok=True)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

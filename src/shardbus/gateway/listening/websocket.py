@@ -1,4 +1,4 @@
-"""A WebSocket as a transport: its protocol reads and writes bytes and cannot tell it from TCP."""
+"""A WebSocket as a transport: to its protocol it looks like TCP."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from shardbus.gateway.listening.websocket_handshake import Headers, RawHeaders, 
 log = logging.getLogger(__name__)
 
 CLOSE_MS_MAX: Final = 10_000
-"""For the client to take the rest and to answer our Close frame."""
+"""How long a client may take to read the rest and to answer our Close frame."""
 LINGER_MS_MAX: Final = 2000
-"""For a client that broke a rule to read which one."""
+"""How long a client that broke a rule may take to read which one."""
 
 
 @final
 class WebSockets:
-    """Which WebSockets are opened, and who serves the streams inside them.
+    """Which WebSockets may be opened, and who serves the streams inside them.
 
-    `is_any_origin_welcome` lets pages of every web site in: right only where the keys are secret.
+    `is_any_origin_welcome` allows pages of every web site: safe only where the keys are secret.
     """
 
     def __init__(
@@ -39,7 +39,9 @@ class WebSockets:
         self._is_any_origin_welcome = is_any_origin_welcome
 
     def switch(self, method: str, headers: RawHeaders) -> Headers:
-        """The headers of the answer that switches protocols; Refused when there is to be none."""
+        """The headers of the answer that switches protocols; Refused when the request is
+        invalid.
+        """
         return switch(method, headers, is_any_origin_welcome=self._is_any_origin_welcome)
 
     def connection(self) -> WebSocket:
@@ -73,7 +75,7 @@ class WebSocket(asyncio.Protocol):
         if stream is None or self._is_over:
             return
         payload = self._reader.read(data)
-        # Like any transport that is closing, it has nothing more to say to its protocol.
+        # Like any closing transport, it passes nothing more to its protocol.
         if payload and not stream.is_closing():
             self._protocol.data_received(payload)
         self._answer_ping(stream)
@@ -104,13 +106,13 @@ class WebSocket(asyncio.Protocol):
                 stream.carrier.write(pong_frame(ping))
 
     def _finish(self, stream: WebSocketStream, end: End) -> None:
-        """The client has closed, or must be told that it cannot go on."""
+        """The client has closed, or must be told which rule it broke."""
         self._is_over = True
         if stream.is_closing():
-            # Whatever it answered to our Close frame, there is no more to wait for.
+            # This is the answer to our Close frame: there is no more to wait for.
             stream.carrier.close()
             return
-        # The protocol takes no message for a client that will not read it.
+        # The protocol should send nothing to a client that will not read it.
         self._protocol.pause_writing()
         if end.is_failure:
             log.debug("a WebSocket broke a rule: %s", end.reason)
@@ -122,7 +124,7 @@ class WebSocket(asyncio.Protocol):
 
 @final
 class WebSocketStream(asyncio.Transport):
-    """What the inner protocol holds: whatever is written leaves in binary frames."""
+    """The transport of the inner protocol: output leaves in binary frames."""
 
     def __init__(self, carrier: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -162,7 +164,7 @@ class WebSocketStream(asyncio.Transport):
         return self.carrier.get_write_buffer_limits()
 
     def can_write_eof(self) -> bool:
-        """A WebSocket has no half that could be closed alone."""
+        """A WebSocket cannot close one half alone."""
         return False
 
     def is_closing(self) -> bool:
@@ -178,17 +180,17 @@ class WebSocketStream(asyncio.Transport):
         self.carrier.abort()
 
     def say_close(self, code: int, reason: str = "", *, wait_ms: int = CLOSE_MS_MAX) -> None:
-        """Write our last frame, and wait no longer than this for the connection to end."""
+        """Write our last frame, and close after at most `wait_ms`."""
         self._is_closing = True
         self.carrier.write(close_frame(code, reason))
         self.resume_reading()
         self._timer = self._loop.call_later(wait_ms / 1000, self.carrier.abort)
 
     def fail(self, end: End) -> None:
-        """Say which rule was broken.
+        """Tell the client which rule it broke.
 
         Closing with unread bytes resets the connection, and the client would see that instead of
-        the reason: what it is still sending is read and dropped for a moment.
+        the reason: further input is read and dropped for a moment.
         """
         self.say_close(end.code, end.reason, wait_ms=LINGER_MS_MAX)
         if self.carrier.can_write_eof():

@@ -1,8 +1,8 @@
 """RFC 6455 frames, the server's side, without I/O: a client's frames in, its byte stream out.
 
-AMQP over WebSocket is one continuous stream: where a frame or a message begins means nothing to it.
-So nothing is gathered here. Each piece of a payload is unmasked and passed on as it comes, and what
-a client can make us hold is an unfinished header and the payload of one control frame.
+AMQP over WebSocket is one continuous stream, in which frame and message boundaries mean nothing. So
+nothing is collected here. Each piece of a payload is unmasked and passed on as it comes, and a
+client can make the server hold only an incomplete header and the payload of one control frame.
 """
 # Compiled by mypyc.
 
@@ -11,16 +11,18 @@ from __future__ import annotations
 from typing import Final, NamedTuple, final
 
 MESSAGE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""The largest message, over all its frames; clients send an AMQP frame or a few in one."""
+"""The largest message, over all its frames; clients send one or a few AMQP frames in one."""
 SENT_BYTES_MAX: Final = 65_535
-"""The largest payload we send, which needs no long header. aiohttp refuses messages over 4 MiB."""
+"""The largest payload that we send, which needs no long header. aiohttp refuses messages over 4
+MiB.
+"""
 CONTROL_BYTES_MAX: Final = 125
 
 NORMAL: Final = 1000
 PROTOCOL_ERROR: Final = 1002
 UNSUPPORTED: Final = 1003
 NO_CODE: Final = 1005
-"""Never on the wire: stands for a Close frame that says nothing."""
+"""Never on the wire: stands for a Close frame without a code."""
 NOT_UTF8: Final = 1007
 TOO_BIG: Final = 1009
 
@@ -60,7 +62,7 @@ class End(NamedTuple):
 
 @final
 class FrameReader:
-    """Reads what one client sends. `end` says that, and why, the rest is ignored."""
+    """Reads the frames of one client. After `end` is set, the rest is ignored."""
 
     def __init__(self, *, message_bytes_max: int = MESSAGE_BYTES_MAX) -> None:
         self.end: End | None = None
@@ -77,7 +79,7 @@ class FrameReader:
         self._ping: bytes | None = None
 
     def read(self, data: bytes) -> bytes:
-        """What these bytes add to the stream; the same however they are cut into pieces."""
+        """The bytes that this input adds to the stream, however it is divided into pieces."""
         parts: list[bytes] = []
         piece = self._header + data if self._header else data
         self._header = b""
@@ -98,13 +100,13 @@ class FrameReader:
         """The payload of the last ping, once.
 
         "MAY elect to send a Pong frame for only the most recently processed Ping" (5.5.3): so a
-        client that pings without reading cannot make us hold more than one answer.
+        client that pings without reading cannot make the server hold more than one answer.
         """
         ping, self._ping = self._ping, None
         return ping
 
     def _start_frame(self, piece: bytes, start: int) -> int:
-        """Take a frame's header: its size, or 0 when it is not all there or breaks a rule."""
+        """Read a frame's header; returns its size, or 0 when it is incomplete or invalid."""
         available = len(piece) - start
         if available < 2 or not self._is_allowed(piece[start], piece[start + 1]):
             return 0
@@ -116,7 +118,9 @@ class FrameReader:
         if extended_bytes:
             extended = int.from_bytes(piece[start + 2 : start + 2 + extended_bytes], "big")
             if extended < _LENGTH_IN_2 or (extended_bytes == 8 and extended < 1 << 16):
-                return self._fail(PROTOCOL_ERROR, "A length must be as short as it can be.")
+                return self._fail(
+                    PROTOCOL_ERROR, "The length of a frame must have its shortest form."
+                )
             length = extended
         if not self._is_affordable(length):
             return 0
@@ -129,15 +133,15 @@ class FrameReader:
         opcode = first & _OPCODE
         is_control = opcode >= _CLOSE
         if first & _RESERVED or opcode not in _OPCODES:
-            self._fail(PROTOCOL_ERROR, "No extension was agreed on.")
+            self._fail(PROTOCOL_ERROR, "No extension was negotiated.")
         elif not second & _MASKED:
             self._fail(PROTOCOL_ERROR, "A client must mask its frames.")
         elif is_control and (not first & _FINAL or second & _LENGTH > CONTROL_BYTES_MAX):
-            self._fail(PROTOCOL_ERROR, "A control frame is short and whole.")
+            self._fail(PROTOCOL_ERROR, "A control frame must be short and in one piece.")
         elif opcode == _TEXT:
-            self._fail(UNSUPPORTED, "AMQP is binary.")
+            self._fail(UNSUPPORTED, "AMQP needs binary messages.")
         elif not is_control and self._is_in_message != (opcode == _CONTINUATION):
-            self._fail(PROTOCOL_ERROR, "A continuation belongs to an unfinished message.")
+            self._fail(PROTOCOL_ERROR, "A continuation frame must belong to an unfinished message.")
         else:
             self._opcode = opcode
             self._is_final = bool(first & _FINAL)
@@ -151,7 +155,7 @@ class FrameReader:
             return True
         self._message_bytes = length + (self._message_bytes if self._is_in_message else 0)
         if self._message_bytes > self._message_bytes_max:
-            self._fail(TOO_BIG, f"A message has at most {self._message_bytes_max} bytes.")
+            self._fail(TOO_BIG, f"A message may have at most {self._message_bytes_max} bytes.")
             return False
         self._is_in_message = not self._is_final
         return True
@@ -192,7 +196,7 @@ def unmask(payload: bytes, mask: bytes) -> bytes:
 
 
 def binary_frames(data: bytes | bytearray | memoryview) -> bytes:
-    """A part of the stream, in as many messages of one frame as it takes."""
+    """A part of the stream, as messages of one frame each."""
     size = len(data)
     if size <= SENT_BYTES_MAX:
         return _header_of(_BINARY, size) + data
@@ -210,7 +214,7 @@ def pong_frame(payload: bytes) -> bytes:
 
 
 def close_frame(code: int, reason: str = "") -> bytes:
-    """The last frame of ours."""
+    """Our last frame."""
     payload = b"" if code == NO_CODE else code.to_bytes(2, "big") + reason.encode()
     assert len(payload) <= CONTROL_BYTES_MAX
     return _header_of(_CLOSE, len(payload)) + payload
@@ -224,16 +228,16 @@ def _header_of(opcode: int, size: int) -> bytes:
 
 
 def _end_of(payload: bytes) -> End:
-    """What a Close frame says (5.5.1, 7.4)."""
+    """The contents of a Close frame (5.5.1, 7.4)."""
     if not payload:
         return End(NO_CODE, "", is_failure=False)
     code = int.from_bytes(payload[:2], "big")
     if len(payload) == 1 or not _may_be_sent(code):
-        return End(PROTOCOL_ERROR, "That is not a status code.", is_failure=True)
+        return End(PROTOCOL_ERROR, "The Close frame has an invalid status code.", is_failure=True)
     try:
         return End(code, payload[2:].decode(), is_failure=False)
     except UnicodeDecodeError:
-        return End(NOT_UTF8, "The reason is not UTF-8.", is_failure=True)
+        return End(NOT_UTF8, "The reason of the Close frame is not UTF-8.", is_failure=True)
 
 
 def _may_be_sent(code: int) -> bool:

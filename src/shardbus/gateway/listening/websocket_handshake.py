@@ -14,7 +14,7 @@ from shardbus.core.errors import INVALID_ARGUMENT, ErrorKind, Refused
 
 PATH: Final = "$servicebus/websocket"
 SUBPROTOCOLS: Final = frozenset({"amqpwsb10", "amqp"})
-"""What the SDKs ask for, and the name in the AMQP standard; in lower case."""
+"""The subprotocol of the SDKs, and that of the AMQP standard; in lower case."""
 VERSION: Final = "13"
 
 _KEY_BYTES: Final = 16
@@ -23,23 +23,23 @@ _UPGRADE_REQUIRED: Final = ErrorKind("upgrade-required", "amqp:not-implemented",
 _FOREIGN_ORIGIN: Final = ErrorKind("foreign-origin", "amqp:unauthorized-access", 403, 40300)
 
 RawHeaders = Iterable[tuple[bytes, bytes]]
-"""Names in lower case, in order, repeated ones included."""
+"""Names in lower case, in order, including repeated ones."""
 Headers = list[tuple[str, str]]
 
 
 def is_websocket_path(path: str) -> bool:
-    """Whether a path without its outer slashes is where WebSockets are opened, in any case."""
+    """Whether a path without its outer slashes is that of WebSockets, in any case."""
     return path.lower() == PATH
 
 
 def switch(method: str, headers: RawHeaders, *, is_any_origin_welcome: bool) -> Headers:
-    """The headers of the answer that switches protocols; Refused when they must not be switched."""
+    """The headers of the answer that switches protocols; Refused when the request is invalid."""
     fields = _Fields(headers)
     is_asked = "websocket" in fields.words("upgrade") and "upgrade" in fields.words("connection")
     if method != "GET" or not is_asked:
-        raise Refused(_UPGRADE_REQUIRED, "Only WebSockets are opened here.")
+        raise Refused(_UPGRADE_REQUIRED, "This path accepts only WebSocket requests.")
     if fields.text("sec-websocket-version") != VERSION:
-        raise Refused(_UPGRADE_REQUIRED, f"Only version {VERSION} of WebSocket is spoken here.")
+        raise Refused(_UPGRADE_REQUIRED, f"Only version {VERSION} of WebSocket is supported.")
     if not is_any_origin_welcome:
         _check_origin(fields.text("origin"))
     return [
@@ -51,7 +51,7 @@ def switch(method: str, headers: RawHeaders, *, is_any_origin_welcome: bool) -> 
 
 
 def hints() -> Headers:
-    """What a refused client is told about how to ask (RFC 6455 4.4, RFC 9110 15.5.22)."""
+    """The headers that tell a refused client how to ask (RFC 6455 4.4, RFC 9110 15.5.22)."""
     return [
         ("Upgrade", "websocket"),
         ("Connection", "Upgrade"),
@@ -61,7 +61,7 @@ def hints() -> Headers:
 
 @final
 class _Fields:
-    """Header fields by name; repeated ones are one list, as HTTP has it."""
+    """Header fields by name; repeated ones are one list, as HTTP defines."""
 
     def __init__(self, headers: RawHeaders) -> None:
         self._values: dict[str, list[str]] = {}
@@ -92,7 +92,9 @@ def _accept(key: str) -> str:
 
 
 def _chosen(offered: list[str]) -> str:
-    """The first that we know, as the client spells it: clients compare it letter by letter."""
+    """The first subprotocol that we know, in the client's spelling, which clients compare
+    exactly.
+    """
     for name in offered:
         if name.lower() in SUBPROTOCOLS:
             return name
@@ -102,12 +104,13 @@ def _chosen(offered: list[str]) -> str:
 def _check_origin(origin: str) -> None:
     """Keep web pages of other machines out.
 
-    Browsers let any page open a WebSocket to this machine, and the development key is known to all.
+    Browsers let any page open a WebSocket to this machine, and the development key is public.
     Programs send no origin, or their own address for this machine.
     """
     if origin and not _is_of_this_machine(origin):
         raise Refused(
-            _FOREIGN_ORIGIN, "Only pages of this machine may open a WebSocket to the loopback."
+            _FOREIGN_ORIGIN,
+            "Only pages of this machine may open a WebSocket to the loopback address.",
         )
 
 

@@ -10,26 +10,27 @@ log = logging.getLogger(__name__)
 
 SLOT_MS: Final = 250
 SLOTS: Final = 256
-"""A turn of the wheel is 64 s; who wants to wait longer is asked again after one."""
+"""A turn of the wheel is 64 s; a rider with a longer delay is asked again after one."""
 NEVER: Final = -1
 AFTER_FAILURE_MS: Final = 60_000
 
 
 class Rider(Protocol):
-    """Something that has to be looked at from time to time."""
+    """Something that must be checked from time to time."""
 
     def look(self, now_ms: int) -> int:
-        """Do what is due; in how many milliseconds to look again, NEVER for not again."""
+        """Do what is due; returns after how many milliseconds to check again, NEVER for not
+        again.
+        """
         ...
 
 
 @final
 class Wheel:
-    """Looks at its riders when they asked to be looked at, give or take a slot.
+    """Checks its riders when they asked for it, within the accuracy of a slot.
 
-    Riders tell the time themselves: one that is looked at early asks for the rest. It turns while
-    there are riders. Putting and removing one takes the same time however many there are, and no
-    timer of the loop.
+    Riders read the time themselves: one that is checked early asks for the rest. The wheel turns
+    while there are riders. Adding and removing one takes constant time, and no timer of the loop.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -43,7 +44,7 @@ class Wheel:
         return len(self._places)
 
     def put(self, rider: Rider, delay_ms: int) -> None:
-        """Look at it after this long, and not when it was asked for before."""
+        """Check it after this delay, instead of an earlier one."""
         self.remove(rider)
         distance = min(max(delay_ms, 0) // SLOT_MS + 1, SLOTS - 1)
         place = (self._position + distance) % SLOTS
@@ -65,7 +66,7 @@ class Wheel:
             del self._places[rider]
         now_ms = int(self._loop.time() * 1000)
         for rider in due:
-            # Looking at one may have put another to a new place.
+            # Checking one rider may have moved another.
             if rider not in self._places:
                 self._look_at(rider, now_ms)
         if self._places and self._timer is None:
@@ -75,8 +76,8 @@ class Wheel:
         try:
             delay_ms = rider.look(now_ms)
         except Exception:
-            # The others ride on, and so must the wheel.
-            log.exception("a connection could not be looked after")
+            # The other riders must still be checked.
+            log.exception("a connection could not be checked")
             delay_ms = AFTER_FAILURE_MS
         if delay_ms != NEVER:
             self.put(rider, delay_ms)

@@ -1,1 +1,1 @@
-"""What a store is: the contract that brokers, the lane and the tools know, and nothing else."""
+"""The contract of a store, which is all that brokers, the lane and the tools know of it."""

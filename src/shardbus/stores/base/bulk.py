@@ -1,6 +1,6 @@
-"""Large reads of stores by another process than their broker's: what is asked and answered.
+"""Bulk reads of stores by a process other than their broker's: questions and answers.
 
-The bulk lane knows this and no store; `Record` is what a chunk says of one message.
+The bulk lane knows this interface and no store; a `Record` describes one message of a chunk.
 """
 # Compiled by mypyc.
 
@@ -16,7 +16,7 @@ from shardbus.stores.base.record import HOLE, Record, is_whole
 from shardbus.stores.base.store import FragmentId
 
 Range = tuple[int, int]
-"""The first and the last of successive sequence numbers."""
+"""The first and the last of consecutive sequence numbers."""
 
 
 @final
@@ -33,7 +33,7 @@ class ChunkPart:
         return self.kept < 0 or bool(self.kept >> (number - self.first_number) & 1)
 
     def is_whole(self, record: Record, payload: bytes) -> bool:
-        """Whether the bytes are those that were written for a record."""
+        """Whether the payload matches the checksum of its record."""
         return is_whole(payload, record)
 
     def is_hole(self, record: Record) -> bool:
@@ -45,7 +45,8 @@ class ChunkPart:
 class Slab:
     """Messages of one line of one fragment: whole chunks, and entries with payloads.
 
-    `damaged` could not be read. `next_start` is where the next slab begins, 0 at the end.
+    The messages in `damaged` could not be read. `next_start` is where the next slab begins, 0 at
+    the end.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class Slab:
 
 @final
 class BulkAsk:
-    """Which messages of a line: those with numbers in rising ranges, in these states."""
+    """Which messages of a line to read: those with numbers in ascending ranges, in these states."""
 
     def __init__(
         self, number: int, line: int, ranges: Sequence[Range], states: tuple[int, ...] = (ACTIVE,)
@@ -74,7 +75,9 @@ class BulkAsk:
         return position >= 0 and number <= self.ranges[position][1]
 
     def bits(self, first: int, count: int) -> int:
-        """A bit for each of `count` numbers from `first` on that is wanted; -1 for all of them."""
+        """A bit for each wanted number of the `count` numbers from `first`; -1 if all are
+        wanted.
+        """
         last = first + count - 1
         position = max(bisect_right(self._firsts, first) - 1, 0)
         bits = 0
@@ -90,7 +93,9 @@ class BulkAsk:
 
 
 class BulkSource(Protocol):
-    """One store, opened to be read. Everything raises StoreError when it cannot be."""
+    """One store, opened for reading. Every method raises StoreError when the store cannot be
+    read.
+    """
 
     def __enter__(self) -> Self: ...
 
@@ -102,7 +107,9 @@ class BulkSource(Protocol):
     ) -> None: ...
 
     def local(self, fragment: FragmentId) -> int:
-        """What a fragment is called in this store; UnknownFragment when it is not there."""
+        """The local number of a fragment in this store; UnknownFragment when the store does not
+        have it.
+        """
         ...
 
     def first_number(self, local: int, number: int, line: int) -> int:
@@ -110,13 +117,13 @@ class BulkSource(Protocol):
         ...
 
     def slab(self, local: int, ask: BulkAsk, start: int) -> Slab:
-        """What is asked for from a sequence number on, a few megabytes of it."""
+        """The requested messages from a sequence number on, up to a few megabytes."""
         ...
 
     def is_current(self) -> bool:
-        """Whether the store that would be opened now is the same one."""
+        """Whether this is still the store that a new open would find."""
         ...
 
 
 OpenSource = Callable[[str], BulkSource]
-"""Opens the store of a broker by the broker's name; StoreError when that cannot be."""
+"""Opens the store of a broker by the broker's name; StoreError when that fails."""

@@ -1,4 +1,4 @@
-"""Where the entities and access rules of a namespace are remembered, whatever remembers them."""
+"""The interface of a catalogue, which stores the entities and access rules of a namespace."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shardbus.stores.base.backup import Copyable
 from shardbus.stores.base.store import StoreError, Unfinished
 
 UNFINISHED_MAX: Final = 10_000
-"""Creations and deletions that were not finished; beyond these nothing is created."""
+"""Unfinished creations and deletions; at this number nothing more is created."""
 
 
 class Catalogue(Protocol):
-    """Where entities are remembered. Blocking; every write is durable when it returns.
+    """Stores entities. Blocking; every write is durable when it returns.
 
     Any method may raise StoreError, which after a write means *unknown*.
     """
@@ -28,57 +28,59 @@ class Catalogue(Protocol):
     def entities(self) -> list[Entity]: ...
 
     def damaged(self) -> list[int]:
-        """Entities whose record cannot be read; their fragments must be kept."""
+        """The ids of entities whose record cannot be read; their fragments must be kept."""
         ...
 
     def rules(self) -> list[AccessRule]: ...
 
     def unfinished(self) -> list[Unfinished]:
-        """What was begun or removed, and not finished."""
+        """Creations and deletions that were begun and not finished."""
         ...
 
     def reserve_id(self) -> int:
-        """An entity id that was never begun before, and that is not given out again."""
+        """A new entity id, which is not given out again."""
         ...
 
     def raise_ids(self, above: int) -> None:
-        """Give out only ids greater than this one from now on."""
+        """From now on give out only ids greater than this one."""
         ...
 
     def begin(self, entity: Entity) -> None:
-        """Note that fragments of an entity are about to be made; `put` or `finish` ends it."""
+        """Record that fragments of an entity are about to be created; `put` or `finish` ends
+        that.
+        """
         ...
 
     def put(self, entity: Entity) -> None: ...
 
     def remove(self, *entity_ids: int) -> None:
-        """Forget entities, all together or none; unknown ones are passed over.
+        """Remove entities, all or none; unknown ones are ignored.
 
-        That their fragments are to go is noted, until `finish`.
+        The catalogue records that their fragments must be removed, until `finish`.
         """
         ...
 
     def finish(self, *entity_ids: int) -> None:
-        """Note that no fragment is left of what was begun or removed."""
+        """Record that no fragment is left of entities that were begun or removed."""
         ...
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None: ...
 
 
 class KeptCatalogue(Catalogue, Copyable, Protocol):
-    """A catalogue with what only the process that keeps it may do."""
+    """A catalogue with the methods for the process that opened it."""
 
     def close(self) -> None:
-        """Give back files and memory. Nothing else may be called afterwards."""
+        """Release files and memory. No other method may be called afterwards."""
         ...
 
 
 def check_unfinished(count: int) -> None:
-    """StoreError when nothing more may be begun."""
+    """Raises StoreError when no more creations or deletions may be begun."""
     if count >= UNFINISHED_MAX:
         raise StoreError(
-            f"{count} creations and deletions are not finished, and there may be no more: see to "
-            "it that every broker can be reached"
+            f"{count} creations and deletions are unfinished, the maximum: make sure that "
+            "every broker can be reached, so that they can finish"
         )
 
 
@@ -87,7 +89,7 @@ def rules_to_json(rules: Sequence[AccessRule]) -> str:
 
 
 def rules_from_json(text: str) -> list[AccessRule]:
-    """The rules of a record; ValueError when it is none."""
+    """Read the rules of a record; ValueError when it is damaged."""
     documents: object = json.loads(text)
     if not isinstance(documents, list):
         raise ValueError("the access rules are not a list")

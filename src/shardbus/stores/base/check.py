@@ -1,6 +1,6 @@
-"""What is found when the stores of a namespace are examined at rest, whatever stores they are.
+"""Findings of an examination of unserved stores of any kind.
 
-A finding says where, which messages it costs, what it means and what to do.
+A finding says where the damage is, which messages it costs, what it means and what to do.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from shardbus.stores.base.backup import broker_name, copy_name
 from shardbus.stores.base.store import Unfinished
 
 Progress = Callable[[int], None]
-"""Called with the bytes that were read since the last time."""
+"""Called with the number of bytes read since the last call."""
 
 NOBODY: Final = -1
-"""As an entity or a fragment: not known."""
+"""In place of an entity or fragment number: unknown."""
 
 REPAIR: Final = "run `shardbus check --repair`, or restore a copy of the file"
 
@@ -26,7 +26,7 @@ REPAIR: Final = "run `shardbus check --repair`, or restore a copy of the file"
 class Damage:
     """One finding. `ranges` are the sequence numbers of the messages that cannot be served.
 
-    `is_loss` is false for what a repair puts right without losing a message.
+    `is_loss` is false if a repair fixes the damage without losing a message.
     """
 
     def __init__(  # noqa: PLR0913 - a record: all but the first two go by keyword
@@ -55,7 +55,7 @@ class Damage:
 
 
 def ranges_of(numbers: list[int]) -> list[tuple[int, int]]:
-    """Rising numbers as ranges, both ends included."""
+    """Ascending numbers as ranges, both ends included."""
     ranges: list[tuple[int, int]] = []
     for number in sorted(set(numbers)):
         if ranges and ranges[-1][1] == number - 1:
@@ -67,29 +67,29 @@ def ranges_of(numbers: list[int]) -> list[tuple[int, int]]:
 
 @final
 class StoreReport:
-    """What the store of a broker holds and what is wrong with it; `file` is what it is called."""
+    """What the store of a broker holds, and what is wrong with it; `file` is its name."""
 
     def __init__(self, file: str, broker_index: int) -> None:
         self.file = file
         self.broker_index = broker_index
-        # The namespace to which the file belongs, if any.
+        # The namespace to which the file belongs; empty if to none.
         self.namespace_id = ""
         self.highest_entity_id = 0
         self.fragments: list[tuple[int, int]] = []
-        # Of each fragment: how many messages there are, and of how many bytes.
+        # The number and the bytes of messages by fragment.
         self.held: dict[tuple[int, int], tuple[int, int]] = {}
         self.messages = 0
         self.set_aside = 0
         self.sessions = 0
         self.states = 0
-        # Records of message ids, each of a commit.
+        # Records of message ids, one for each commit.
         self.remembered = 0
         # Records that fragments keep.
         self.records = 0
         # Pieces of stages.
         self.pieces = 0
         self.damages: list[Damage] = []
-        # Whether not everything could be read, so that rows may be missing without a trace.
+        # True when something could not be read, so that rows may be missing without a trace.
         self.is_torn = False
         self.is_readable = True
 
@@ -99,7 +99,9 @@ class StoreReport:
 
 @final
 class Repaired:
-    """What became of a file: `kept_as` is the old one's name, "" when it was left in place."""
+    """The result of a repair: `kept_as` is the new name of the old file, "" when it was left in
+    place.
+    """
 
     def __init__(self, report: StoreReport, kept_as: str, served: int, set_aside: int) -> None:
         self.report = report
@@ -110,7 +112,7 @@ class Repaired:
 
 @final
 class CatalogueReport:
-    """What the catalogue knows. `is_known` is false when it cannot be read as a whole."""
+    """What the catalogue holds. `is_known` is false when it cannot be read as a whole."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -131,7 +133,7 @@ class CatalogueReport:
 
 
 def check_homes(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -> list[Damage]:
-    """Fragments that an entity should have and its store does not hold."""
+    """Fragments of entities that their stores lack."""
     damages: list[Damage] = []
     held = {store.broker_index: set(store.fragments) for store in stores}
     unread = {store.broker_index for store in stores if not store.is_readable}
@@ -144,9 +146,9 @@ def check_homes(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -> li
                 Damage(
                     copy_name(broker_name(home.broker_index)),
                     f"fragment {home.number} of '{entity.name}' is not in the file",
-                    meaning="its messages are lost and it cannot be used",
+                    meaning="its messages are lost and the fragment cannot be used",
                     advice="restore a copy of the file; or start the server, delete the entity and "
-                    "create it anew",
+                    "create it again",
                     entity_id=entity.entity_id,
                     fragment=home.number,
                 )
@@ -159,11 +161,12 @@ def check_namespace(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -
     return [
         Damage(
             store.file,
-            f"it belongs to the namespace {store.namespace_id}, and not to "
-            f"{catalogue.namespace_id}, which the catalogue is of",
+            f"the store belongs to the namespace {store.namespace_id}, but the catalogue to "
+            f"{catalogue.namespace_id}",
             meaning="nothing in it is served",
-            advice="put the store of this namespace in its place, restore the catalogue of that "
-            "one, or let this namespace take it over with `shardbus check --adopt`",
+            advice="put the store of this namespace in its place, restore the catalogue of the "
+            "other namespace, or let this namespace take the store over with `shardbus check "
+            "--adopt`",
         )
         for store in stores
         if store.namespace_id not in ("", catalogue.namespace_id)
@@ -172,7 +175,7 @@ def check_namespace(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -
 
 @final
 class OrphanReport:
-    """Fragments of one entity in one file that nobody owns."""
+    """Fragments of one entity in one file that no entity of the catalogue owns."""
 
     def __init__(self, file: str, entity_id: int) -> None:
         self.file = file
@@ -183,9 +186,9 @@ class OrphanReport:
 
 
 def orphans(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -> list[OrphanReport]:
-    """Fragments that no entity owns, and that no unfinished deletion will remove: they are kept.
+    """Fragments that no entity owns and no unfinished deletion will remove: they are kept.
 
-    Those of entities whose record is damaged are not among them.
+    Fragments of entities whose record is damaged are not included.
     """
     if not catalogue.is_known:
         return []

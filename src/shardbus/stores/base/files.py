@@ -1,4 +1,4 @@
-"""Files that outlive a loss of power."""
+"""Files that survive a loss of power."""
 
 from __future__ import annotations
 

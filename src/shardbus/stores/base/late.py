@@ -1,4 +1,4 @@
-"""A store that may not be there yet: a missing disk must not keep the others waiting."""
+"""A store that may not be available yet: a missing disk must not delay the other stores."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from shardbus.stores.base.store import (
 
 @final
 class LateStore:
-    """A MessageStore that is opened by the first call that succeeds in it.
+    """A MessageStore that is opened by the first call that can open it.
 
-    Until then every call tries, and raises the StoreError that says why it cannot be opened; reads
-    are content with a store that can only be read, if there is one.
+    Until then every call tries, and raises the StoreError that says why the store cannot be opened.
+    Reads use a read-only store if there is one.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class LateStore:
         open_store: Callable[[], MessageStore],
         open_to_read: Callable[[], MessageStore] | None = None,
     ) -> None:
-        """`open_to_read` opens the store for reading alone, for as long as it cannot be written."""
+        """`open_to_read` opens the store read-only, for as long as it cannot be written."""
         self._open_store = open_store
         self._open_to_read = open_to_read
         self._readable: MessageStore | None = None
@@ -43,7 +43,7 @@ class LateStore:
         self._opening = threading.Lock()
 
     def open(self) -> MessageStore:
-        """The store itself; raises StoreError while there is none."""
+        """The store itself; raises StoreError while it cannot be opened."""
         store = self._store
         if store is None:
             with self._opening:
@@ -66,7 +66,7 @@ class LateStore:
             self._store.look()
 
     def to_read(self) -> MessageStore:
-        """The store itself, or else one that can be read and no more."""
+        """The store itself, or a read-only one."""
         store = self._store or self._readable
         if store is not None:
             return store
@@ -207,5 +207,5 @@ class LateStore:
         try:
             return open_to_read()
         except StoreError:
-            # Why it cannot be written is what there is to mend.
+            # The reason why it cannot be written is the one to be fixed.
             raise why from None

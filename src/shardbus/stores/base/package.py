@@ -1,11 +1,11 @@
-"""What a kind of store offers to the application: one package with one way in.
+"""What a kind of store offers to the application: one package with one entry point.
 
-`app/server/store_kinds.py` names the module of each kind. It has a function
-`stores(site) -> Stores`; nothing else of the package is known outside it
+`app/server/store_kinds.py` names the module of each kind. That module has a function `stores(site)
+-> Stores`; nothing else of the package is known outside it
 (docs/adr/0063-one-schema-and-stores-as-packages.md).
 
-A store is called by the name of its broker (`broker_name`), the catalogue `CATALOGUE_NAME`.
-Everything may raise StoreError.
+A store has the name of its broker (`broker_name`), the catalogue is `CATALOGUE_NAME`. Every
+function may raise StoreError.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Durability = Literal["full", "relaxed"]
 @final
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where a namespace is kept, and how: `address` is what the setting says after the kind."""
+    """Where and how a namespace is stored: `address` is the part of the setting after the kind."""
 
     data_dir: Path
     address: str = ""
@@ -38,8 +38,8 @@ class Site:
 class KeptStore(Copyable, Protocol):
     """The store of one broker, in the process that writes it. Also a `broker.Membership`.
 
-    `store` raises StoreError until it belongs to a namespace; what `join` was asked for is tried
-    again whenever the store is needed. A store that cannot be written is read.
+    `store` raises StoreError until it belongs to a namespace; a failed `join` is tried again
+    whenever the store is needed. A store that cannot be written is opened read-only.
     """
 
     @property
@@ -50,51 +50,51 @@ class KeptStore(Copyable, Protocol):
 
     @property
     def namespace_id(self) -> str:
-        """Empty as long as it belongs to none."""
+        """The id of its namespace; empty as long as it belongs to none."""
         ...
 
     def join(self, namespace_id: str, *, is_empty_expected: bool) -> None:
-        """Belong to a namespace; make the store if there is none and an empty one is expected."""
+        """Join a namespace; create the store if there is none and an empty one is expected."""
         ...
 
     def open_own(self) -> None:
-        """Open it for the namespace to which it belongs, if it does; it may only be readable."""
+        """Open the store for the namespace to which it belongs, if any, perhaps read-only."""
         ...
 
     def open_if_only_to_read(self) -> None:
-        """Open it; StoreError when it cannot be read either."""
+        """Open the store; StoreError when it cannot even be read."""
         ...
 
 
 class Stores(Protocol):
     """The catalogue of a namespace and the stores of its brokers.
 
-    What examines, repairs or copies is called while nobody serves the namespace.
+    The methods that examine, repair or copy are called while no process serves the namespace.
     """
 
     def describe(self) -> str:
-        """What and where they are, for people."""
+        """A description of the kind and place of the stores, for texts."""
         ...
 
     def names(self) -> list[str]:
-        """The stores that are there, in the order of their brokers."""
+        """The existing stores, in the order of their brokers."""
         ...
 
     def has_catalogue(self) -> bool: ...
 
     def refuse_other_builds(self) -> None:
-        """OtherBuild when this build cannot use what is there; nothing is changed."""
+        """Raises OtherBuild when this build cannot use the files; nothing is changed."""
         ...
 
     def check_start(self) -> None:
-        """StoreError when `open_catalogue` would fail because the catalogue is lost."""
+        """Raises StoreError when `open_catalogue` would fail because the catalogue is lost."""
         ...
 
     def open_catalogue(self, *, now_ms: int, new_id: str) -> KeptCatalogue:
-        """The catalogue, made if there is none and no store holds anything.
+        """The catalogue; created if there is none and no store holds anything.
 
-        Then `now_ms` is when the namespace begins, and `new_id` is its id unless the stores have
-        one already.
+        In this case `now_ms` is the creation time of the namespace, and `new_id` its id unless the
+        stores have one already.
         """
         ...
 
@@ -103,23 +103,23 @@ class Stores(Protocol):
         ...
 
     def open_bulk(self, name: str) -> BulkSource:
-        """The store of a broker, to be read beside its broker."""
+        """The store of a broker, for reading beside its broker."""
         ...
 
     def held(self) -> AbstractContextManager[None]:
-        """Keeps everybody else from writing any of the stores."""
+        """Keeps all other processes from writing any of the stores."""
         ...
 
     def unserved_snapshot(self, name: str) -> Snapshot:
-        """A store or the catalogue as it is; nothing is changed."""
+        """A snapshot of an unserved store or catalogue; nothing is changed."""
         ...
 
     def restore(self, name: str, copy: Path) -> None:
-        """Make a store or the catalogue of a copy that is in the data directory; it is used up."""
+        """Turn a copy in the data directory into a store or the catalogue; the copy is moved."""
         ...
 
     def size_bytes(self, name: str) -> int:
-        """About how much there is to examine; 0 for a store that is not there."""
+        """Approximately how much there is to examine; 0 for a store that does not exist."""
         ...
 
     def check(self, name: str, progress: Progress) -> StoreReport:
@@ -127,21 +127,23 @@ class Stores(Protocol):
         ...
 
     def repair(self, name: str, progress: Progress) -> Repaired:
-        """Keep what is sound of a store that is damaged; what it was is kept, too."""
+        """Keep the sound part of a damaged store; the old file is kept, too."""
         ...
 
     def check_catalogue(self) -> CatalogueReport: ...
 
     def repair_catalogue(self, *, now_ms: int, new_id: str) -> str:
-        """Keep what is sound of the catalogue; what the old one is called now, if it was damaged.
+        """Keep the sound part of the catalogue; returns the new name of the old file, if it was
+        damaged.
 
-        `new_id` is for a namespace that has lost its id, also from its stores.
+        `new_id` is for a namespace whose id is lost from the catalogue and the stores.
         """
         ...
 
     def adopt(self, *, now_ms: int, new_id: str) -> list[str]:
-        """Make what is lost, and let all stores belong to the namespace; what was done, in words.
+        """Create what is lost, and let all stores join the namespace; returns a description of each
+        step.
 
-        What the catalogue does not know is kept, as what nobody owns.
+        Fragments that the catalogue does not know are kept as orphans.
         """
         ...

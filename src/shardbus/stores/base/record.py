@@ -1,7 +1,7 @@
-"""What stores that keep messages in chunks, and those who read many at once, say of one message.
+"""The description of one message in chunks and in bulk reads.
 
-A plain tuple: it is made for every message that is read, many thousands at a time. Its fields are
-named by the constants.
+A plain tuple, because one is made for every message that is read, many thousands at a time. Its
+fields are named by the constants.
 """
 # Compiled by mypyc.
 
@@ -22,7 +22,7 @@ HOLE: Final[Record] = (0, 0, 0, 0)
 
 
 def is_whole(payload: bytes, record: Record) -> bool:
-    """Whether these are the bytes that were written for a record."""
+    """Whether the payload matches the checksum of its record."""
     return len(payload) == record[SIZE_BYTES] and (
         int(xxh3_64_intdigest(payload)) == record[DIGEST]
     )

@@ -1,4 +1,4 @@
-"""The contract of a message store. Its docstrings are what tests/stores checks."""
+"""The contract of a message store. The tests in tests/stores check its docstrings."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ class FragmentId(NamedTuple):
 
 
 class StoreError(Exception):
-    """The store could not do it; after a commit this means *unknown*: load again."""
+    """The store could not do what was asked. After a commit this means *unknown*: load again."""
 
 
 class NotStored(StoreError):
-    """What was to be stored cannot be: nothing of it was, and nothing will be.
+    """The changes cannot be stored: none of them was, and none will be.
 
-    The cause lies in what one of the fragments wants, not in the disk: without that one the others
-    of a commit can be stored.
+    The cause is in the changes of one fragment, not in the disk: without that fragment the other
+    commits can be stored.
     """
 
 
 class OtherBuild(StoreError):
-    """What is stored was made by another build, and this one neither reads nor changes it."""
+    """Another build made the stored data; this build neither reads nor changes it."""
 
 
 class UnknownFragment(NotStored):
@@ -43,9 +43,9 @@ class UnknownFragment(NotStored):
 class Unfinished:
     """An entity whose fragments may exist although the catalogue does not list it.
 
-    `is_final`: it was deleted, and whatever its fragments hold is to go. Otherwise it was being
-    created, and nobody could use it yet; but the catalogue may be an old copy that does not know
-    how that ended.
+    `is_final`: it was deleted, and its fragments must be removed with all messages. Otherwise it
+    was being created, and nobody could use it yet; but the catalogue may be an old copy that does
+    not know how the creation ended.
     """
 
     def __init__(self, entity: Entity, *, is_final: bool) -> None:
@@ -67,7 +67,7 @@ class FragmentImage:
         self.counters = counters
         # The earliest moment at which `read_due` may return something; NEVER_MS when there is none.
         self.next_due_ms = next_due_ms
-        # The message ids that were remembered and not forgotten yet, in the order of commits.
+        # The message ids that are remembered, in the order of their commits.
         self.remembered: list[Remember] = [] if remembered is None else remembered
         # The records that the fragment keeps, by kind and key.
         self.records: dict[tuple[int, bytes], bytes] = {} if records is None else records
@@ -75,7 +75,7 @@ class FragmentImage:
 
 @final
 class FragmentCommit:
-    """Everything one fragment decided since its last commit, in order."""
+    """Everything that one fragment decided since its last commit, in order."""
 
     def __init__(self, fragment: FragmentId, changes: list[Change], counters: Counters) -> None:
         self.fragment = fragment
@@ -85,10 +85,10 @@ class FragmentCommit:
 
 @final
 class Page:
-    """Messages in rising sequence order, payloads included (but for `read_heads`).
+    """Messages in ascending sequence order, with payloads (except for `read_heads`).
 
-    `damaged` names messages of the range whose record fails its checksum; they are not in
-    `entries`. `is_end` says that the store holds nothing of that kind beyond this page.
+    `damaged` has the numbers of messages in the range whose record fails its checksum; they are not
+    in `entries`. `is_end` says that the store holds nothing of that kind beyond this page.
     """
 
     def __init__(self, entries: list[Entry], damaged: list[int], is_end: bool) -> None:
@@ -100,9 +100,9 @@ class Page:
 class WaitingSession(NamedTuple):
     """A session with active messages on the main line.
 
-    Its rank is the lowest sequence number of those. It rises while the session is received from,
-    so a session that was read before may come again with a later page, and it falls when a message
-    becomes active again before the others.
+    Its rank is the lowest sequence number of these messages. The rank rises while messages of the
+    session are received, so a session that was read before may appear again on a later page. It
+    falls when a message before the others becomes active again.
     """
 
     rank: int
@@ -111,7 +111,7 @@ class WaitingSession(NamedTuple):
 
 @final
 class SessionPage:
-    """Sessions in rising order of rank; `is_end` says that there are none beyond."""
+    """Sessions in ascending order of rank; `is_end` says that there are no more."""
 
     def __init__(self, sessions: list[WaitingSession], is_end: bool) -> None:
         self.sessions = sessions
@@ -120,11 +120,11 @@ class SessionPage:
 
 @final
 class Due:
-    """Messages whose time has come, and when to look again (NEVER_MS: when more come).
+    """Messages that are due, and when to look again (NEVER_MS: when new messages come).
 
-    Scheduled ones have their payloads, the others do not. `damaged` are those that were met
-    instead of one that can be given out; of these only number, line, state and size are told.
-    They come again every time until they are set aside.
+    Scheduled messages have their payloads, the others do not. `damaged` are messages that are due
+    but cannot be read; only their number, line, state and size are known. They are returned every
+    time until they are set aside.
     """
 
     def __init__(
@@ -138,15 +138,15 @@ class Due:
 class MessageStore(Protocol):
     """Fragments on durable storage.
 
-    `create`, `delete`, `sweep` and `commit` are called from one thread at a time (the writer); the
-    reads from another single thread (the reader), possibly while a commit runs, and then see the
-    state before or after it, never between. `close` is called when both are quiet.
-    Any method may raise StoreError; nothing else is raised for what the world does (full disk,
+    `create`, `delete`, `sweep` and `commit` are called from one thread at a time (the writer). The
+    reads are called from another single thread (the reader), possibly while a commit runs, and then
+    see the state before or after it, never between. `close` is called when both are idle. Any
+    method may raise StoreError, and no other exception for what the environment does (full disk,
     damage, I/O errors).
 
-    `shortage` says why nothing more is to be taken in, and is empty while there is room; it may be
-    read at any time, and changes in commits and in `look`. What is there can be settled, moved and
-    removed all the same. In a store that `is_read_only` nothing can be.
+    `shortage` says why the store accepts no additions, and is empty while there is room. It may be
+    read at any time, and changes in commits and in `look`. During a shortage messages can still be
+    settled, moved and removed. In a store that `is_read_only` nothing can be changed.
     """
 
     @property
@@ -156,7 +156,9 @@ class MessageStore(Protocol):
     def is_read_only(self) -> bool: ...
 
     def look(self) -> None:
-        """See whether there is room, which others may have taken or given back. For the writer."""
+        """Check how much room there is, since other processes may have changed that. For the
+        writer.
+        """
         ...
 
     def fragments(self) -> list[FragmentId]:
@@ -164,64 +166,66 @@ class MessageStore(Protocol):
         ...
 
     def highest_entity_id(self) -> int:
-        """The highest entity id of all fragments ever made here, also of deleted ones; else 0.
+        """The highest entity id of all fragments ever created here, also of deleted ones; 0 if
+        none.
 
         Called by the writer.
         """
         ...
 
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
-        """Those fragments that keep records of one of these kinds. A read."""
+        """The fragments that have records of one of these kinds. A read."""
         ...
 
     def timed(self) -> list[FragmentId]:
-        """Those of them that hold a message that is or will be due."""
+        """The fragments that have a message which is or will be due."""
         ...
 
     def create(self, fragments: Sequence[FragmentId]) -> None:
-        """Make fragments with empty lines, all or none, durably; existing ones stay as they are."""
+        """Create fragments with empty lines, all or none, durably; existing ones stay as they
+        are.
+        """
         ...
 
     def delete(self, fragments: Sequence[FragmentId]) -> None:
-        """Forget fragments, all or none, durably and quickly; unknown ones are passed over.
+        """Delete fragments, all or none, durably and quickly; unknown ones are ignored.
 
         Their data is removed by `sweep`.
         """
         ...
 
     def sweep(self) -> bool:
-        """Remove a bounded piece of what deleted fragments left; True while more is left."""
+        """Remove a bounded part of what deleted fragments left; True while there is more."""
         ...
 
     def load(self, fragment: FragmentId) -> FragmentImage:
-        """What the fragment was after its last commit.
+        """The state of the fragment after its last commit.
 
-        StoreError when its counters or a record that it keeps are damaged: a promise hangs on
-        each. Damaged message ids are left out and logged.
+        StoreError when its counters or one of its records are damaged, because promises depend on
+        each of them. Damaged message ids are left out and logged.
         """
         ...
 
     def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
-        """The counter of the highest number that each of these has ever had. A read.
+        """The highest counter that each of these fragments has ever used. A read.
 
-        0 for one that is unknown, or whose counters are damaged.
+        0 for a fragment that is unknown, or whose counters are damaged.
         """
         ...
 
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
-        """Store everything or nothing; on return it survives a crash (D4).
+        """Store everything or nothing; on return it survives a crash.
 
         Within one FragmentCommit changes apply in order; its counters replace the stored ones.
         Entries with a `session_id` can be found by it, in any spelling, as long as they are on the
         main line; a session is forgotten with its last message there, unless it has a state.
-        Payloads that are the same object in several fragments are the same for all of them: a
-        store may keep them once, until the last of these messages is gone.
-        One without changes is written too, even if its counters are the stored ones: that it
-        returns says that the store can be written.
-        StoreError means *unknown*: each fragment in it must be loaded again. NotStored means that
-        nothing was stored, because of what one of the commits says: numbers that were used before,
-        a fragment that is unknown, a piece of a stage that is none. The same commits without it can
-        be stored then.
+        Payloads that are the same object in several fragments are shared: a store may keep them
+        once, until the last of these messages is removed. A commit without changes is written too,
+        even if its counters are the stored ones, so that its return proves that the store can be
+        written. StoreError means *unknown*: each fragment in the commit must be loaded again.
+        NotStored means that nothing was stored because of one of the commits: it uses numbers that
+        were used before, an unknown fragment, or an invalid piece of a stage. The other commits can
+        be stored without it.
         """
         ...
 
@@ -241,8 +245,8 @@ class MessageStore(Protocol):
     ) -> Page:
         """Like read_line, but without payloads, and without reading them.
 
-        `bytes_max` counts payloads all the same. A message is damaged where that shows without its
-        payload. Cost depends on how many messages are returned, not on their size.
+        `bytes_max` counts payloads all the same. Only damage that can be seen without the payload
+        is reported. Cost depends on how many messages are returned, not on their size.
         """
         ...
 
@@ -256,20 +260,21 @@ class MessageStore(Protocol):
         bytes_max: int,
         session_id: str | None = None,
     ) -> Page:
-        """Like read_line from `start` on (inclusive), but in every state except set aside.
+        """Like read_line from `start` on (inclusive), but with messages in every state except set
+        aside.
 
-        With `session_id` only messages of that session, whatever their number among the others;
-        then the line must be the main line.
+        With `session_id` only messages of that session are returned, and they alone count; the line
+        must then be the main line.
         """
         ...
 
     def read_entries(
         self, fragment: FragmentId, sequence_numbers: Sequence[int], *, bytes_max: int
     ) -> list[Entry | None]:
-        """Messages of any line and state, with payloads, in the order asked for.
+        """Messages of any line and state, with payloads, in the order of the numbers.
 
-        None for one that is gone, set aside or damaged. Payloads are left out (None) from the
-        first one on with which they would be more than `bytes_max`, but never that of the first.
+        None for a message that is gone, set aside or damaged. Payloads are left out (None) from the
+        first one that would exceed `bytes_max`, but never that of the first message.
         """
         ...
 
@@ -291,11 +296,11 @@ class MessageStore(Protocol):
     ) -> list[str]:
         """Ids of sessions in a fixed order, without the first `skip`.
 
-        Each is spelled as in its first active message there; without one, as in the first that is
-        deferred, scheduled or delayed; without any, as when its state was set.
+        Each id is spelled as in the session's first active message there; without one, as in its
+        first deferred, scheduled or delayed message; without any, as when its state was set.
 
-        With `updated_after_ms` < 0 those that have messages on the main line, in any state, or a
-        state; otherwise those whose state was set after that moment.
+        With `updated_after_ms` < 0, sessions that have messages on the main line in any state, or a
+        state; otherwise sessions whose state was set after that moment.
         """
         ...
 
@@ -306,25 +311,25 @@ class MessageStore(Protocol):
     def read_payloads(
         self, fragment: FragmentId, sequence_numbers: Sequence[int]
     ) -> list[bytes | None]:
-        """Payloads in the order asked for; None for one that is gone or damaged."""
+        """Payloads in the order of the numbers; None for a message that is gone or damaged."""
         ...
 
     def read_stage(
         self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
     ) -> dict[int, bytes | None]:
-        """The pieces of a stage by their numbers, rising; None for one that is damaged.
+        """The pieces of a stage by ascending number; None for a damaged one.
 
-        Those after one number, and until another. A stage that was never put, or was dropped, has
-        none. Payloads that are kept beside pieces are not read.
+        Those after one number and up to another. A stage that was never put, or was dropped, has
+        none. Payloads stored beside the pieces are not read.
         """
         ...
 
     def check_stage(
         self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
     ) -> list[int]:
-        """The pieces of a stage of whose payloads, kept beside them, some are damaged; rising.
+        """The pieces of a stage with damaged payloads beside them; ascending.
 
-        However many payloads there are, few are in memory at a time.
+        However many payloads there are, only few are in memory at a time.
         """
         ...
 
@@ -337,18 +342,18 @@ class MessageStore(Protocol):
         bytes_max: int,
         claimed: Runs | None = None,
     ) -> Due:
-        """Messages whose `due_ms` has come, those that were due first at the front.
+        """Messages whose `due_ms` has come, the earliest first.
 
-        Those are messages on the main line that expired by `now_ms`, in whatever state, scheduled
-        ones whose moment has come and delayed ones whose delay is over. Messages that have not
-        changed since they came are in order of commits, roughly. Stops at `count_max`, and when
-        the payloads of scheduled ones reach `bytes_max` (at least one is returned).
-        Locks are not the store's business: a message stays due until it is removed or changed. But
-        those in `claimed` are passed over, damaged or not, at a cost that depends on the chunks
-        they are in; they may be as many as there are messages.
+        These are messages on the main line that expired by `now_ms`, in any state, scheduled
+        messages whose moment has come, and delayed ones whose delay is over. Messages that have not
+        changed since they came are roughly in the order of commits. Stops at `count_max`, and when
+        the payloads of scheduled ones reach `bytes_max` (at least one is returned). The store does
+        not know locks: a message stays due until it is removed or changed. Messages in `claimed`
+        are skipped, damaged or not, at a cost that depends on the number of their chunks; there may
+        be as many as messages in the line.
         """
         ...
 
     def close(self) -> None:
-        """Give back files and memory. Nothing else may be called afterwards."""
+        """Release files and memory. No other method may be called afterwards."""
         ...

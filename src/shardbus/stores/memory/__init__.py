@@ -1,1 +1,1 @@
-"""The store that forgets with its process: for tests, and the model of the others."""
+"""The store in the memory of one process: for tests, and the model of the others."""

@@ -14,7 +14,7 @@ from shardbus.stores.base.store import StoreError, Unfinished
 
 @final
 class MemoryCatalogue:
-    """Keeps documents, as the durable ones do."""
+    """Stores documents, as the durable catalogues do."""
 
     def __init__(self, created_at_ms: int = 0, namespace_id: str = "") -> None:
         self._created_at_ms = created_at_ms
@@ -86,7 +86,7 @@ class MemoryCatalogue:
         return 0
 
     def snapshot(self) -> Snapshot:
-        raise StoreError("the catalogue is in memory: there is nothing to copy")
+        raise StoreError("the catalogue is in memory and cannot be copied")
 
     def close(self) -> None:
         self._documents.clear()

@@ -1,6 +1,6 @@
-"""Stores in memory, as a package: for tests, and the shortest example of one.
+"""Stores in memory, as a package: for tests, and as the shortest example of one.
 
-What serves them is one process; when it ends nothing is left that could be examined or copied.
+One process serves them; when it ends nothing is left that could be examined or copied.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardbus.stores.memory.store import MemoryStore
 
 @final
 class KeptMemory:
-    """A `base_package.KeptStore`. It is there as soon as somebody asks for it."""
+    """A `base_package.KeptStore`. It is created when it is first asked for."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -31,14 +31,16 @@ class KeptMemory:
         if self.namespace_id not in ("", namespace_id):
             raise StoreError(f"{self.name} belongs to the namespace {self.namespace_id}")
         if not self.namespace_id and not is_empty_expected:
-            raise StoreError(f"{self.name} is empty: what was in memory is gone")
+            raise StoreError(
+                f"{self.name} is empty: the messages in memory were lost with the process"
+            )
         self.namespace_id = namespace_id
 
     def open_own(self) -> None:
-        """It is open."""
+        """Nothing to do: it is always open."""
 
     def open_if_only_to_read(self) -> None:
-        """It is open."""
+        """Nothing to do: it is always open."""
 
     def size_bytes(self) -> int:
         return 0
@@ -65,10 +67,10 @@ class MemoryStores:
         return self._catalogue is not None
 
     def refuse_other_builds(self) -> None:
-        """There are none."""
+        """Nothing to do: memory has no other builds."""
 
     def check_start(self) -> None:
-        """A new namespace begins with every process."""
+        """Nothing to do: every process starts a new namespace."""
 
     def open_catalogue(self, *, now_ms: int, new_id: str) -> MemoryCatalogue:
         if self._catalogue is None:
@@ -88,7 +90,7 @@ class MemoryStores:
         raise _nothing(name)
 
     def restore(self, name: str, copy: Path) -> None:
-        raise StoreError(f"{name}: nothing can be restored into memory")
+        raise StoreError(f"{name} is in memory and cannot be restored")
 
     def size_bytes(self, name: str) -> int:
         return 0
@@ -110,7 +112,7 @@ class MemoryStores:
 
 
 def _nothing(name: str) -> StoreError:
-    return StoreError(f"{name} is in memory: there is nothing to examine or to copy")
+    return StoreError(f"{name} is in memory and cannot be examined or copied")
 
 
 def stores(site: Site) -> MemoryStores:

@@ -1,4 +1,4 @@
-"""A store that forgets with its process: for tests and simulations, and the model of the others."""
+"""A store in the memory of one process: for tests and simulations, and the model of the others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MemoryStore:
         self._highest_entity_id = 0
 
     def look(self) -> None:
-        """Memory is not watched."""
+        """Nothing to do: memory is not watched."""
 
     def fragments(self) -> list[FragmentId]:
         return list(self._fragments)
@@ -86,7 +86,9 @@ class MemoryStore:
     def load(self, fragment: FragmentId) -> FragmentImage:
         known = self._known(fragment)
         if known.damaged_records:
-            raise StoreError(f"a record of fragment {fragment} is damaged: it cannot be loaded")
+            raise StoreError(
+                f"a record of fragment {fragment} is damaged, so the fragment cannot be loaded"
+            )
         return FragmentImage(
             known.counters.copy(),
             known.next_due_ms(set()),
@@ -244,35 +246,37 @@ class MemoryStore:
         self._fragments = {}
 
     def damage(self, fragment: FragmentId, sequence_number: int) -> None:
-        """Make the record of a message fail its checksum from now on; for tests of such stores."""
+        """For tests: make the record of a message fail its checksum from now on."""
         self._known(fragment).damaged.add(sequence_number)
 
     def damage_state(self, fragment: FragmentId, session_id: str) -> None:
-        """Make the state of a session fail its checksum until it is set again."""
+        """For tests: make the state of a session fail its checksum until it is set again."""
         self._known(fragment).damaged_states.add(session_key(session_id))
 
     def damage_record(self, fragment: FragmentId, kind: int, key: bytes) -> None:
-        """Make a kept record fail its checksum until it is written again or removed."""
+        """For tests: make a kept record fail its checksum until it is written again or removed."""
         self._known(fragment).damaged_records.add((kind, key))
 
     def damage_piece(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
-        """Make a piece of a stage fail its checksum until it is put again."""
+        """For tests: make a piece of a stage fail its checksum until it is put again."""
         self._known(fragment).stages[stage][piece] = None
 
     def damage_staged(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
-        """Make the first payload that is kept beside a piece fail its checksum."""
+        """For tests: make the first payload stored beside a piece fail its checksum."""
         self._known(fragment).damaged_payloads.add((stage, piece))
 
     def _known(self, fragment: FragmentId) -> MemoryFragment:
         known = self._fragments.get(fragment)
         if known is None:
-            raise UnknownFragment(f"no fragment {fragment.number} of entity {fragment.entity_id}")
+            raise UnknownFragment(
+                f"there is no fragment {fragment.number} of entity {fragment.entity_id}"
+            )
         return known
 
 
 @final
 class MemorySession:
-    """The numbers of the messages that a session has on the main line, rising."""
+    """The ascending numbers of a session's messages on the main line."""
 
     def __init__(self) -> None:
         self.active: list[int] = []
@@ -284,7 +288,7 @@ class MemorySession:
 
 @final
 class MemoryFragment:
-    """The messages of one fragment, and sorted lists of where they wait."""
+    """The messages of one fragment, and sorted lists of the lines in which they wait."""
 
     def __init__(self) -> None:
         self.counters: Counters = new_counters()
@@ -296,20 +300,20 @@ class MemoryFragment:
         self.due: list[tuple[int, int]] = []
         self.sessions: dict[str, MemorySession] = {}
         self.ranks: list[tuple[int, str]] = []
-        # State, when it was set, and the id of the session as it was spelled then.
+        # State, the moment when it was set, and the spelling of the session id at that moment.
         self.states: dict[str, tuple[bytes, int, str]] = {}
         self.damaged_states: set[str] = set()
         self.remembered: list[Remember] = []
         self.records: dict[tuple[int, bytes], bytes] = {}
         self.damaged_records: set[tuple[int, bytes]] = set()
         self.stages: dict[bytes, dict[int, bytes | None]] = {}
-        # What is kept beside pieces, and where the first of it is damaged.
+        # The payloads stored beside pieces, and the pieces whose first payload is damaged.
         self.payloads: dict[tuple[bytes, int], list[bytes]] = {}
         self.damaged_payloads: set[tuple[bytes, int]] = set()
         self._last = 0
 
     def check(self, commit: FragmentCommit) -> None:
-        """Refuse numbers that were used before, while nothing has changed yet."""
+        """Refuse numbers that were used before, before anything is changed."""
         last = self._last
         for change in commit.changes:
             if isinstance(change, Adopt):
@@ -328,7 +332,7 @@ class MemoryFragment:
         for entry in change.entries:
             number = entry.sequence_number
             if counter_of(number) > self.counters.last_counter or number in self.entries:
-                raise NotStored(f"sequence number {number} was not given out for a message")
+                raise NotStored(f"sequence number {number} was not reserved for a message")
             if entry.payload is None:
                 raise NotStored("an appended message has no payload")
 
@@ -337,7 +341,7 @@ class MemoryFragment:
         found = self.stages.get(change.stage, {}).get(change.piece)
         kept = self.payloads.get((change.stage, change.piece), [])
         if found is None or len(kept) != change.count:
-            raise NotStored(f"piece {change.piece} of a stage is not what is to be published")
+            raise NotStored(f"piece {change.piece} of a stage differs from what is to be published")
 
     def apply(self, commit: FragmentCommit) -> None:
         for change in commit.changes:

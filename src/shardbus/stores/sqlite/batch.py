@@ -1,4 +1,4 @@
-"""A commit as rows for the view `work`: decided in memory first, then stored in one statement."""
+"""A commit as rows for the view `work`: computed in memory first, then stored in one statement."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ StageChange = StagePut | StageDrop | Adopt
 
 @final
 class Delta:
-    """What a list of changes comes to for one fragment, message by message."""
+    """The result of a list of changes for one fragment, message by message."""
 
     def __init__(self, local: int, counters: Counters) -> None:
         self.local = local
@@ -66,7 +66,7 @@ class Delta:
         self.records: dict[tuple[int, bytes], bytes | None] = {}
         self.remembered: list[tuple[int, list[bytes]]] = []
         self.stages: list[StageChange] = []
-        # What is adopted, each before the appended message of that position.
+        # What is adopted, each with the position of the appended message that it precedes.
         self.adopted: list[tuple[int, Adopt]] = []
         self.forgotten_at_ms = 0
         self.is_empty = True
@@ -111,8 +111,8 @@ class Delta:
 class Batch:
     """The rows of one commit. Chunks in `directory` change with it, before they are stored.
 
-    Called in this order: `add` each fragment, `find` chunks, `learn` those that were missing,
-    `plan` with the heads that `unread` names.
+    Call `add` for each fragment, then `find` the chunks, `learn` the missing ones, and `plan` with
+    the heads that `unread` names.
     """
 
     def __init__(self, directory: StoreDirectory, known: Known) -> None:
@@ -126,7 +126,7 @@ class Batch:
         self._updated: list[tuple[int, Entry]] = []
         self._chunks: dict[int, Chunk] = {}
         self._touched: dict[int, Chunk] = {}
-        # Where fragments may have payloads in common, chunks wait until all are known.
+        # Where fragments may share payloads, chunks wait until all payloads are known.
         self._is_sharing = False
         self._drafts: list[ChunkDraft] = []
         self._digests: dict[int, int] = {}
@@ -140,7 +140,9 @@ class Batch:
         delta.collect(commit)
 
     def find(self) -> list[int]:
-        """Note where the changed messages of earlier commits are; keys not found in memory."""
+        """Find the chunks of the changed messages of earlier commits; returns keys not found in
+        memory.
+        """
         for local, delta in self._deltas.items():
             last_counter = self.known.last_counters[local]
             for counter in delta.removed:
@@ -152,9 +154,11 @@ class Batch:
         return self._find(self._removed + [key for key, _ in self._updated])
 
     def learn(self, missing: list[int], chunks: list[Chunk]) -> None:
-        """Take over what the database knows of missing keys; the others are in no chunk."""
+        """Take over the chunks of missing keys from the database; other missing keys are in no
+        chunk.
+        """
         keys = sorted(missing)
-        # The chunk before a key need not hold it, and may be in memory, where it is ahead.
+        # The chunk before a key need not contain it, and the copy in memory may be newer.
         needed = [
             c for c in chunks if bisect_left(keys, c.first + c.span) > bisect_left(keys, c.first)
         ]
@@ -174,7 +178,7 @@ class Batch:
         return missing
 
     def unread(self) -> dict[int, int]:
-        """Chunks (number to first key) without whose heads the rest cannot be planned."""
+        """Chunks (number to first key) whose heads are needed for planning the rest."""
         needed: dict[int, int] = {}
         for key, _ in self._updated:
             chunk = self._chunks.get(key)
@@ -208,15 +212,15 @@ class Batch:
                 self.stages += [(local, change) for change in delta.stages]
             packed = pack_counters(local, delta.counters)
             if delta.is_empty:
-                # SQLite writes no page for bytes that stay the same, and then a full disk would
-                # seem to take the commit.
+                # SQLite writes no page for unchanged bytes; a commit would then seem to succeed on
+                # a full disk.
                 self.rows.counters(local, bytes(len(packed)))
             self.rows.counters(local, packed)
         if self._drafts:
             self._share()
 
     def _add_others(self, delta: Delta) -> None:
-        """States of sessions and remembered ids."""
+        """Add the states of sessions and remembered ids."""
         local = delta.local
         for key, change in delta.states.items():
             name = encoded(key)
@@ -240,14 +244,14 @@ class Batch:
             self.rows.record(local, kind, key, packed)
 
     def _append(self, delta: Delta, last_counter: int) -> int:
-        """Chunks of what is new and unchanged, entries of what is new and changed.
+        """Chunks for new unchanged messages, entries for new messages that were changed.
 
-        Returns the last counter. Numbers that were used before mean that the caller's picture of
-        the fragment is not the stored one.
+        Returns the last counter. Numbers that were used before mean that the caller's fragment is
+        not the stored one.
         """
         last = last_counter
         start = 0
-        # No chunk may have numbers on both sides of those that are adopted.
+        # No chunk may have numbers on both sides of the adopted ones.
         for position, change in delta.adopted:
             last = self._append_some(delta, delta.appended[start:position], last)
             _check_next(change.first, last)
@@ -289,8 +293,8 @@ class Batch:
             assert payload is not None, "an appended message has a payload"
             if counter > last_counter:
                 raise NotStored(
-                    f"sequence number {entry.sequence_number} was not given out: "
-                    "the fragment must be loaded again"
+                    f"sequence number {entry.sequence_number} was not reserved: the fragment "
+                    "must be loaded again"
                 )
             if counter not in delta.removed:
                 latest = delta.updated.get(counter, entry)
@@ -320,7 +324,7 @@ class Batch:
         self._add_draft(draft, head, b"".join(draft.payloads))
 
     def _share(self) -> None:
-        """Store what fragments have in common once, and chunks that say where it is."""
+        """Store payloads that fragments share once, and chunks that refer to them."""
         shares = Shares(self._drafts, self.known.next_part, self._breath)
         self._is_sharing = False
         for draft in self._drafts:
@@ -355,7 +359,7 @@ class Batch:
         self.directory.add_recent(chunk)
 
     def _bring(self, key: int, entry: Entry, payload: bytes) -> None:
-        """A message that is not like the others, with a chunk of its own."""
+        """Add a message that cannot be in a chunk with others, as a chunk of its own."""
         head = pack_head(key, [record_of(entry, payload)])
         self._add_entry(key, entry, len(payload), head, payload)
 
@@ -372,7 +376,7 @@ class Batch:
         )
 
     def _move(self, key: int, entry: Entry, chunk: Chunk, head: Head) -> None:
-        """A message leaves its chunk for one of its own, with the bytes as they are stored."""
+        """Move a message out of its chunk into a chunk of its own, with its bytes as stored."""
         assert head.records is not None
         record = head.records[key - chunk.first]
         part, start = head.place(key - chunk.first)
@@ -392,7 +396,7 @@ class Batch:
         return self.known.next_chunk - 1
 
     def _remove(self, key: int, chunk: Chunk | None) -> None:
-        """A message that an earlier commit stored is gone; without a chunk it was an entry."""
+        """Remove a message of an earlier commit; without a chunk it was an entry."""
         if chunk is None or not chunk.holds(key):
             if local_of(key) in self.known.has_parts:
                 self.rows.release_entry(key)
@@ -401,7 +405,7 @@ class Batch:
         self._leave(key, chunk)
 
     def _update(self, key: int, entry: Entry, chunk: Chunk | None, head: Head | None) -> None:
-        """A message that an earlier commit stored has changed; `head` is that of its chunk."""
+        """Update a message of an earlier commit; `head` is that of its chunk."""
         if chunk is None or not chunk.holds(key):
             self.rows.change(key, entry)
             return
@@ -420,7 +424,7 @@ class Batch:
         self._touched[chunk.first] = chunk
 
     def _close_chunks(self, heads: dict[int, Head]) -> None:
-        """Drop the chunks that are empty now, and note the gaps of the others, each once."""
+        """Drop the chunks that are empty now, and record the gaps of the others, each once."""
         for chunk in self._touched.values():
             if chunk.is_empty():
                 self._drop(chunk)
@@ -447,11 +451,11 @@ class Batch:
 
 
 def _check_next(sequence_number: int, last: int) -> int:
-    """The counter of a number that must follow the last counter."""
+    """The counter of a number, which must follow the last counter."""
     counter = counter_of(sequence_number)
     if counter <= last or counter > COUNTER_MAX:
         raise NotStored(
-            f"sequence number {sequence_number} cannot follow counter {last}: "
-            "the fragment must be loaded again"
+            f"sequence number {sequence_number} does not follow counter {last}: the fragment "
+            "must be loaded again"
         )
     return counter

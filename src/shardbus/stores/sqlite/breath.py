@@ -1,4 +1,4 @@
-"""Long work of a store's thread, which lets the event loop run now and then."""
+"""Lets the event loop run during long work of a store's thread."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -6,23 +6,23 @@ from __future__ import annotations
 import time
 from typing import Final, final
 
-# Messages, some milliseconds.
+# Messages; some milliseconds of work.
 WORK_MAX: Final = 4_096
 
 
 @final
 class Breath:
-    """Counts messages that were worked on.
+    """Counts the messages that were processed.
 
-    Compiled code lets no other thread run: what a topic published to many subscriptions, and is
-    stored at once, would stop the event loop for as long as it is planned.
+    Compiled code does not let other threads run: planning the commit of what a topic published to
+    many subscriptions would stop the event loop.
     """
 
     def __init__(self) -> None:
         self._work = 0
 
     def note(self, count: int) -> None:
-        """So many messages were worked on; whoever waits may go first if they are many."""
+        """Count processed messages; lets other threads run once there are many."""
         self._work += count
         if self._work >= WORK_MAX:
             self._work = 0

@@ -1,6 +1,6 @@
-"""Large reads of a SQLite store by another process: many messages at a time, off the broker's time.
+"""Bulk reads of a SQLite store by another process: many messages at a time, without the broker.
 
-Each slab is one short transaction, because the log cannot be cut while a read lasts.
+Each slab is one short transaction, because the log cannot be truncated during a read.
 """
 # Compiled by mypyc.
 
@@ -39,7 +39,7 @@ from shardbus.stores.sqlite.store import Translated
 SLAB_BYTES: Final = 4 * 1024 * 1024
 SLAB_CHUNKS_MAX: Final = 256
 SLAB_ENTRIES_MAX: Final = 2_048
-# The process has nothing else to do with memory, and a mapped page is not copied on its way.
+# This process needs little memory otherwise, and a mapped page is not copied.
 MAPPED_BYTES: Final = 1 << 33
 CACHE_KIB: Final = 8_192
 
@@ -49,21 +49,21 @@ _PARTS: Final = "SELECT id, body FROM part WHERE id IN (SELECT value FROM json_e
 
 @final
 class BulkReader(StoreLookup):
-    """A BulkSource that reads one store file. Not for several threads at once.
+    """A BulkSource that reads one store file. Not thread-safe.
 
-    A file that is replaced meanwhile is read as it was: whoever wants the new one opens it anew.
+    If the file is replaced the reader still sees the old one: open it again to see the new one.
     """
 
     def __init__(
         self, path: Path, *, slab_bytes: int = SLAB_BYTES, entries_max: int = SLAB_ENTRIES_MAX
     ) -> None:
-        """StoreError when the file is not there or not ours, and from everything else here when
-        it cannot be read.
+        """Raises StoreError when the file does not exist or is not a store. All methods raise
+        StoreError when it cannot be read.
         """
         self._path = path
         self._slab_bytes = slab_bytes
         self._entries_max = entries_max
-        # Looked at first: of one that is replaced in between we must not believe that we have it.
+        # Read before the open: if the file is replaced in between, `is_current` must be false.
         self._file = _file_of(path)
         with Translated(path):
             super().__init__(open_reader(path))
@@ -86,14 +86,18 @@ class BulkReader(StoreLookup):
         return self._file is not None and self._file == _file_of(self._path)
 
     def local(self, fragment: FragmentId) -> int:
-        """What a fragment is called in this file; UnknownFragment when it is not there."""
+        """The local number of a fragment in this file; UnknownFragment when the file does not have
+        it.
+        """
         with Translated(self._path):
             found = self.connection.execute(
                 "SELECT local FROM fragment WHERE entity_id = ? AND number = ? AND is_deleted = 0",
                 fragment,
             ).fetchone()
         if found is None:
-            raise UnknownFragment(f"no fragment {fragment.number} of entity {fragment.entity_id}")
+            raise UnknownFragment(
+                f"there is no fragment {fragment.number} of entity {fragment.entity_id}"
+            )
         return int(found[0])
 
     def first_number(self, local: int, number: int, line: int) -> int:
@@ -110,7 +114,7 @@ class BulkReader(StoreLookup):
         return sequence_of(sequence_base(number), min(keys)) if keys else 0
 
     def slab(self, local: int, ask: BulkAsk, start: int) -> Slab:
-        """What is asked for from a sequence number on, about SLAB_BYTES of it."""
+        """The requested messages from a sequence number on, about SLAB_BYTES."""
         slab = Slab()
         base = sequence_base(ask.number)
         start_key = key_of(local, max(start - base, 0))
@@ -133,7 +137,7 @@ class BulkReader(StoreLookup):
         return slab
 
     def _read(self, numbers: list[int]) -> Bytes:
-        """Like `chunks`, but row by row: nobody else waits here for the interpreter's lock, and
+        """Like `chunks`, but row by row: nobody else waits for the interpreter's lock here, and
         joined rows would be copied twice more.
         """
         found: Bytes = {}
@@ -153,7 +157,7 @@ class BulkReader(StoreLookup):
     def _chunk_rows(
         self, local: int, ask: BulkAsk, start_key: int, end_key: int
     ) -> tuple[list[ChunkRow], int]:
-        """Chunks of about a slab, and the key up to which they are all there are."""
+        """Chunks of about one slab, and the key up to which they are complete."""
         if ask.line != MAIN_LINE or ACTIVE not in ask.states:
             return [], end_key
         parameters = (key_of(local, 0), start_key, end_key, SLAB_CHUNKS_MAX)
@@ -194,7 +198,7 @@ class BulkReader(StoreLookup):
 
 
 def _first_left(row: ChunkRow) -> int:
-    """The key of the first message that is still in a chunk; a lower one if that is not known."""
+    """The key of the first message that is still in a chunk; a lower key if that is unknown."""
     gone = max(row.gone, 0)
     return row.first + (~gone & (gone + 1)).bit_length() - 1
 
@@ -226,7 +230,7 @@ def _add_chunk(slab: Slab, base: int, row: ChunkRow, kept: int, head: bytes, bod
 
 
 def _file_of(path: Path) -> tuple[int, int] | None:
-    """What tells a file from any other that had its name; None when there is none."""
+    """The identity of a file, which no other file of its name has; None when there is no file."""
     try:
         found = path.stat()
     except OSError:

@@ -27,7 +27,7 @@ from shardbus.stores.sqlite.snapshot import SqliteSnapshot, database_bytes
 
 T = TypeVar("T")
 
-# "SBct": tells our file from any other SQLite database.
+# "SBct": distinguishes a catalogue from any other SQLite database.
 APPLICATION_ID: Final = 0x53426374
 # The share of a store's reserve that a catalogue needs.
 RESERVE_PART: Final = 4
@@ -70,18 +70,19 @@ class SqliteCatalogue:
     def __init__(
         self, path: Path, *, now_ms: int, namespace_id: str = "", reserve_bytes: int = 0
     ) -> None:
-        """Open the file, or make it with mode 0600; `now_ms` is when a new namespace begins.
+        """Open the file, or create it with mode 0600; `now_ms` is the creation time of a new
+        namespace.
 
-        `namespace_id` is for a new namespace. Of `reserve_bytes`, which are those of a store, a
-        part is kept here for a full disk: then entities can be deleted and changed, but no new one
-        gets an id.
+        `namespace_id` is for a new namespace. A part of `reserve_bytes`, the reserve of a store, is
+        kept here for a full disk: entities can then be deleted and changed, but no new one gets an
+        id.
         """
         self._path = path
         self._room = self._guarded(lambda: DiskRoom(path, reserve_bytes, RESERVE_PART))
         self._connection = self._guarded(self._retried(lambda: _open(path, now_ms, namespace_id)))
         self._log = Log(path.resolve(), self._connection, self._room)
         self._guarded(self._begin)
-        # Given out, if not begun: those need not survive.
+        # The last id that was given out. Ids that were not begun need not survive.
         self._last_entity_id = 0
 
     @property
@@ -93,11 +94,11 @@ class SqliteCatalogue:
         return self._guarded(lambda: self._number("SELECT created_at_ms FROM namespace"))
 
     def namespace_id(self) -> str:
-        """What the catalogue and the stores of a namespace have in common, and no other."""
+        """The id that the catalogue and the stores of one namespace share."""
         return str(self._guarded(lambda: self._row("SELECT namespace_id FROM namespace"))[0])
 
     def entities(self) -> list[Entity]:
-        """Every entity whose record is sound, in the order of their ids."""
+        """Every entity whose record is sound, in the order of the ids."""
         found = (sound_entity(row) for row in self._guarded(self._rows))
         return [entity for entity in found if entity is not None]
 
@@ -121,7 +122,7 @@ class SqliteCatalogue:
         raise StoreError(f"the access rules in {self._path} are damaged; {REPAIR}")
 
     def unfinished(self) -> list[Unfinished]:
-        """What was being created or deleted. Damaged records are left out: nothing is removed
+        """Unfinished creations and deletions. Damaged records are left out: nothing is removed
         because of them.
         """
         rows = self._guarded(
@@ -133,7 +134,7 @@ class SqliteCatalogue:
         return [Unfinished(entity, is_final=final_) for entity, final_ in found if entity]
 
     def reserve_id(self) -> int:
-        """An entity id that was never begun before, and that is not given out again."""
+        """A new entity id, which is not given out again."""
         self._guarded(self._log.look)
         if self.shortage:
             raise StoreError(self.shortage)
@@ -142,11 +143,13 @@ class SqliteCatalogue:
         return self._last_entity_id
 
     def raise_ids(self, above: int) -> None:
-        """Give out only ids greater than this one from now on."""
+        """From now on give out only ids greater than this one."""
         self._write(_RAISE, (above + 1,))
 
     def begin(self, entity: Entity) -> None:
-        """Note that fragments of an entity are about to be made, before it is recorded."""
+        """Record that fragments of an entity are about to be created, before the entity is
+        recorded.
+        """
         row = (entity.entity_id, entity.to_json())
         check_unfinished(self._guarded(lambda: self._number("SELECT count(*) FROM unfinished")))
         self._write_all(
@@ -173,9 +176,9 @@ class SqliteCatalogue:
         )
 
     def remove(self, *entity_ids: int) -> None:
-        """Forget entities, all together or none, and note that their fragments are to go.
+        """Remove entities, all or none, and record that their fragments must be removed.
 
-        Unknown ones are passed over.
+        Unknown ones are ignored.
         """
         ids = (json.dumps(entity_ids),)
         self._write_all(
@@ -188,7 +191,7 @@ class SqliteCatalogue:
         )
 
     def finish(self, *entity_ids: int) -> None:
-        """Note that no fragment is left of entities that were removed, or never recorded."""
+        """Record that no fragment is left of entities that were removed, or never recorded."""
         self._write(
             "DELETE FROM unfinished WHERE id IN (SELECT value FROM json_each(?))",
             (json.dumps(entity_ids),),
@@ -204,7 +207,9 @@ class SqliteCatalogue:
         return database_bytes(self._path)
 
     def snapshot(self) -> SqliteSnapshot:
-        """What it holds now; in memory, since nobody else can read a file that is ours alone."""
+        """Its present contents, in memory, since no other connection can read a file that this
+        process has locked.
+        """
 
         def copied() -> SqliteSnapshot:
             memory = sqlite3.connect(":memory:", check_same_thread=False)
@@ -227,7 +232,7 @@ class SqliteCatalogue:
         self._room.begin(spare_bytes_of(self._connection))
 
     def _retried(self, work: Callable[[], T]) -> Callable[[], T]:
-        """What does the work, if need be with the help of the reserve."""
+        """A function that does the work and, on a full disk, retries it with the reserve."""
 
         def tried() -> T:
             while True:
@@ -287,11 +292,11 @@ def _open(path: Path, now_ms: int, namespace_id: str) -> sqlite3.Connection:
         path, isolation_level=None, check_same_thread=False, timeout=0.0, cached_statements=32
     )
     try:
-        # First of all: what processes would share, and needs room for, is then kept in memory.
+        # Must come first: SQLite then keeps the shared index in memory, which needs no disk space.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
-        # Takes the exclusive lock at once, so that a second process is told when it opens.
+        # Takes the exclusive lock at once, so that a second process fails when it opens the file.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")
     except BaseException:
@@ -310,18 +315,21 @@ def _make(path: Path, now_ms: int, namespace_id: str) -> None:
 
 
 def refuse_strange(path: Path) -> None:
-    """StoreError for a file that is no catalogue of this build; it stays as it is."""
+    """Raises StoreError for a file that is not a catalogue of this build; the file is not
+    changed.
+    """
     found = ids_in(path)
     if found is None:
         raise StoreError(
-            f"{path} is not a catalogue of Shardbus, or is damaged: restore a copy of it. Without "
-            "it no message can be assigned to its entity; `shardbus check` says what can be done"
+            f"{path} is not a catalogue of Shardbus, or is damaged: restore a copy of it. "
+            "Without it no message can be assigned to its entity; `shardbus check` says what "
+            "can be done"
         )
     application_id, version = found
     if application_id != APPLICATION_ID:
         raise StoreError(
-            f"{path} is a database, but not a catalogue of Shardbus, and was left as it is; "
-            "restore the catalogue, or name another data directory"
+            f"{path} is a database, but not a catalogue of Shardbus. Nothing was changed; "
+            "restore the catalogue, or use another data directory"
         )
     refuse_other(path, version)
 

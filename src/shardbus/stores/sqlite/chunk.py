@@ -1,24 +1,24 @@
-"""The bytes of a chunk: successive messages of one fragment in one immutable record.
+"""The bytes of a chunk: consecutive messages of one fragment in one immutable record.
 
 This module packs and unpacks. `writer` inserts chunks, through the view `work` of the schema.
 
-A chunk is a *head* (what the store needs to know of each message) and a *body* (the payloads, one
-after the other). Everything carries a checksum, so that damage is found where it is read:
+A chunk is a *head* (what the store must know about each message) and a *body* (the payloads, one
+after the other). Everything has a checksum, so that damage is found when it is read:
 
     head    version u16, count u16, key i64, count x record, checksum u64 of all before it
     record  enqueued at i64, expires at i64, payload bytes u32, checksum u64 of the payload
 
-More versions have something between the records and the checksum. Where the numbers of the
-messages have holes: count x position u16, the key less that of the first. Where payloads are shared
-with other chunks: count x (position u16, part u16, where in it u32), and the parts i64 each. Where
-they were staged before they became messages: the part i64 that is the body.
-Whoever unpacks a head sees holes as records that say nothing (`HOLE`).
+Other versions have more between the records and the checksum. If the numbers of the messages have
+holes: count x position u16, which is the key minus that of the first message. If payloads are
+shared with other chunks: count x (position u16, part u16, offset in the part u32), and the parts,
+i64 each. If the messages were staged before: the part i64 that is the body. In an unpacked head a
+hole is the empty record `HOLE`.
 
-    state   what settling changed of one message, see `pack_state`
-    others  counters, states of sessions, remembered ids, kept records, see `pack_counters` and on
+    state   what settlements changed of one message, see `pack_state`
+    others  counters, session states, remembered ids, kept records, see `pack_counters` and below
 
-All integers are little endian; checksums are XXH3-64 (0.25 microseconds per KB where CRC-32 takes
-1.1). A *key* is the local number of a fragment above the counter of a message.
+All integers are little-endian; checksums are XXH3-64 (0.25 microseconds per KB; CRC-32 takes 1.1).
+A *key* has the local number of a fragment in its upper bits and the counter of a message below.
 """
 # Compiled by mypyc.
 
@@ -42,17 +42,17 @@ LOCALS_MAX: Final = 1 << 20
 
 CHUNK_COUNT_MAX: Final = 256
 CHUNK_BYTES_MAX: Final = 256 * 1024
-# From the first to the last number of a chunk: a bit for each is written when a message leaves.
+# The range of numbers of a chunk: when a message leaves, a bitmap of this size is written.
 CHUNK_SPAN_MAX: Final = 4096
-# Within one chunk expiries this close count as one moment: messages of one batch differ by
-# milliseconds, and a minimum that must be exact would be computed anew with every removal.
+# Within one chunk, expiries this close count as one moment: messages of one batch differ by
+# milliseconds, and an exact minimum would be recomputed with every removal.
 DUE_SPREAD_MS: Final = 1_000
 
 FORMAT_VERSION: Final = 1
 SCATTERED_VERSION: Final = 2
 SHARED_VERSION: Final = 3
 ADOPTED_VERSION: Final = 4
-# Of the pieces of stages that have payloads beside them.
+# The version of pieces of stages that have payloads beside them.
 PIECE_VERSION: Final = 2
 _HEAD_START: Final = Struct("<HHq")
 _RECORD: Final = Struct("<qqIQ")
@@ -72,7 +72,7 @@ _ADOPTED_MARK: Final = ADOPTED_VERSION.to_bytes(2, "little")
 CHECKSUM_BYTES: Final = 8
 
 Spot = tuple[int, int, int]
-"""Position, which of the parts, and where in it a payload begins."""
+"""Position of the message, index of its part, and where in the part its payload begins."""
 
 assert COUNTER_BITS < SEQUENCE_COUNTER_BITS
 assert LOCALS_MAX << COUNTER_BITS <= 1 << 63
@@ -90,7 +90,7 @@ def local_of(key: int) -> int:
 
 
 def sequence_base(number: int) -> int:
-    """What all sequence numbers of a fragment have above their counters."""
+    """The bits above the counter that all sequence numbers of a fragment share."""
     return number << SEQUENCE_COUNTER_BITS
 
 
@@ -103,7 +103,7 @@ def counter_of(sequence_number: int) -> int:
 
 
 def is_plain(entry: Entry) -> bool:
-    """Whether a message is as its sender left it, so that a chunk says everything about it."""
+    """Whether a message is as its sender left it, so that a chunk describes it completely."""
     return (
         entry.delivery_count == 0
         and entry.line == MAIN_LINE
@@ -116,14 +116,14 @@ def is_plain(entry: Entry) -> bool:
 
 
 def session_of(entry: Entry) -> bytes | None:
-    """The name of the session under which a message can be found; None: under none."""
+    """The name of the session under which a message can be found; None: under no session."""
     if entry.session_id is None or entry.line != MAIN_LINE or entry.state == SET_ASIDE:
         return None
     return session_name(entry.session_id)
 
 
 def session_name(session_id: str) -> bytes:
-    """The name under which a store keeps a session, however its id is spelled."""
+    """The name under which a store keeps a session, for any spelling of its id."""
     return encoded(session_key(session_id))
 
 
@@ -134,7 +134,7 @@ def record_of(entry: Entry, payload: bytes) -> Record:
 
 @lru_cache(maxsize=64)
 def _head_struct(count: int) -> Struct:
-    # One call that packs everything: three times as fast as a call per record.
+    # One call packs everything: three times as fast as a call per record.
     return Struct("<HHq" + "qqIQ" * count)
 
 
@@ -156,7 +156,7 @@ def pack_scattered(key: int, records: list[Record], positions: list[int]) -> byt
 
 
 def pack_shared(key: int, records: list[Record], spots: list[Spot], parts: list[int]) -> bytes:
-    """The head of messages whose payloads are in these parts; spots in the order of records."""
+    """The head of messages whose payloads are in these parts; `spots` in the order of `records`."""
     data = _packed_records(SHARED_VERSION, key, records)
     fields: list[int] = []
     for spot in spots:
@@ -167,7 +167,7 @@ def pack_shared(key: int, records: list[Record], spots: list[Spot], parts: list[
 
 
 def pack_adopted(key: int, records: list[Record], part: int) -> bytes:
-    """The head of messages whose payloads are a part, one after the other."""
+    """The head of messages whose payloads are one part, one after the other."""
     data = _packed_records(ADOPTED_VERSION, key, records) + _PART.pack(part)
     return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
 
@@ -183,7 +183,7 @@ def _packed_records(version: int, key: int, records: list[Record]) -> bytes:
 def unpack_head(key: int, head: bytes) -> list[Record] | None:
     """The records of a head, None if it is damaged or not the head of that chunk.
 
-    Those of a head with holes stand at their positions, with HOLE between them.
+    In a head with holes the records are at their positions, with HOLE between them.
     """
     end = len(head) - CHECKSUM_BYTES
     if end < HEAD_START_BYTES + RECORD_BYTES:
@@ -214,7 +214,9 @@ def _positions(version: int, count: int, data: bytes) -> list[int] | None:
 
 
 def _spread(records: list[Record], positions: list[int]) -> list[Record] | None:
-    """Records at their positions; None where these do not rise from 0 or are too far apart."""
+    """Records at their positions; None where the positions do not ascend from 0 or are too far
+    apart.
+    """
     spread: list[Record] = []
     for position, record in zip(positions, records, strict=True):
         holes = position - len(spread)
@@ -227,7 +229,7 @@ def _spread(records: list[Record], positions: list[int]) -> list[Record] | None:
 
 
 def holes_of(records: list[Record]) -> int:
-    """A bit per position at which there is no message."""
+    """A bit for each position without a message."""
     holes = 0
     if HOLE in records:
         for position, record in enumerate(records):
@@ -237,19 +239,19 @@ def holes_of(records: list[Record]) -> int:
 
 
 def head_key(head: bytes) -> int:
-    """The key that a head says it begins with, damaged or not; -1 if it is too short to say."""
+    """The first key in a head, damaged or not; -1 if the head is too short."""
     return -1 if len(head) < HEAD_START_BYTES else int(_HEAD_START.unpack_from(head, 0)[2])
 
 
 def is_shared(head: bytes) -> bool:
-    """Whether the body is not the payloads but the list of the parts they are in."""
+    """Whether the body is a list of parts instead of the payloads."""
     return head.startswith(_SHARED_MARK) or head.startswith(_ADOPTED_MARK)
 
 
 def unpack_spots(head: bytes) -> tuple[list[Spot], list[int]]:
     """Where the payloads of a shared head are, in the order of its records, and the parts.
 
-    Nothing at all when the head is damaged.
+    Both are empty when the head is damaged.
     """
     if head.startswith(_ADOPTED_MARK):
         return _adopted_spots(head)
@@ -294,9 +296,9 @@ def parts_of(head: bytes) -> list[int]:
 
 
 def assembled(head: bytes, bodies: dict[int, bytes]) -> bytes:
-    """The body that a shared head would have if its chunk were the only one.
+    """The body that a shared head would have if its chunk shared nothing.
 
-    Where a part is missing there are zeros, so that what is in the others is still found.
+    A missing part is replaced by zeros, so that the payloads in other parts are still found.
     """
     if head.startswith(_ADOPTED_MARK):
         adopted = parts_of(head)
@@ -313,9 +315,9 @@ def assembled(head: bytes, bodies: dict[int, bytes]) -> bytes:
 
 
 def due_of(records: list[Record], gone: int) -> tuple[int, bool]:
-    """The earliest expiry of what is left, and whether it may change when more leaves.
+    """The earliest expiry of the remaining messages, and whether it may change when more leave.
 
-    `gone` is a bit per message that left the chunk.
+    `gone` has a bit for each message that left the chunk.
     """
     earliest = NEVER_MS
     latest = NEVER_MS
@@ -335,7 +337,7 @@ def due_of(records: list[Record], gone: int) -> tuple[int, bool]:
 
 
 def pack_gap(key: int, gone: int, count: int) -> bytes:
-    """A bit per message that left its chunk, lowest first, and a checksum."""
+    """A bit for each message that left its chunk, lowest first, and a checksum."""
     bitmap = gone.to_bytes((count + 7) // 8, "little")
     return bitmap + _CHECKSUM.pack(xxh3_64_intdigest(bitmap, seed=key))
 
@@ -352,7 +354,7 @@ def unpack_gap(key: int, gap: bytes) -> int:
 
 
 def pack_state(key: int, entry: Entry) -> bytes:
-    """All that may change about a message, and what `read_due` tells of it, with a checksum."""
+    """Everything that may change about a message, and what `read_due` needs, with a checksum."""
     reason = encoded(entry.reason)
     description = encoded(entry.description)
     session = encoded(entry.session_id)
@@ -426,7 +428,7 @@ def unpack_state(key: int, base: int, data: bytes) -> Entry | None:
 
 
 def spelled_in(start: bytes, end: bytes) -> bytes | None:
-    """The session in the record of a message, of which only its start and its end are at hand."""
+    """The session in the record of a message, given only the record's start and end."""
     if len(start) < _STATE_START.size:
         return None
     *_, size, _ = _STATE_START.unpack_from(start, 0)
@@ -467,7 +469,9 @@ def unpack_counters(local: int, data: bytes) -> Counters | None:
 
 
 def pack_session_state(local: int, name: bytes, set_at_ms: int, state: bytes) -> bytes:
-    """The state of a session with the session's name, so that it is found again by itself."""
+    """The state of a session with the session's name, so that the record can be found without an
+    index.
+    """
     data = _SESSION_STATE_START.pack(FORMAT_VERSION, local, set_at_ms, len(name)) + name + state
     return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
 
@@ -478,7 +482,7 @@ def session_state_bytes(name: bytes, data: bytes) -> int:
 
 
 class SessionState(NamedTuple):
-    """The state of a session, with the session as it was spelled when it was set."""
+    """The state of a session, and the spelling of the session id when it was set."""
 
     local: int
     name: bytes
@@ -487,7 +491,7 @@ class SessionState(NamedTuple):
 
 
 def unpack_session_state(data: bytes) -> SessionState | None:
-    """What `pack_session_state` packed, None if the record is damaged."""
+    """Read what `pack_session_state` wrote; None if the record is damaged."""
     end = len(data) - CHECKSUM_BYTES
     name_at = _SESSION_STATE_START.size
     if end < name_at:
@@ -502,7 +506,7 @@ def unpack_session_state(data: bytes) -> SessionState | None:
 
 
 def spelled_in_state(start: bytes) -> bytes | None:
-    """The session in the record of a state, of which only the start is at hand."""
+    """The session in the record of a state, given only the record's start."""
     name_at = _SESSION_STATE_START.size
     if len(start) < name_at:
         return None
@@ -526,7 +530,7 @@ def unpack_remembered(local: int, data: bytes) -> Remember | None:
 
 
 def pack_record(local: int, kind: int, key: bytes, data: bytes) -> bytes:
-    """A record that a fragment keeps, with its kind and key, so that it is found by itself."""
+    """A record of a fragment with its kind and key, so that it can be found without an index."""
     return pack_versioned(FORMAT_VERSION, local, kind, key, data)
 
 
@@ -557,7 +561,7 @@ def unpack_versioned(packed: bytes) -> tuple[int, int, int, bytes, bytes] | None
 
 
 def encoded(text: str | None) -> bytes:
-    # Clients may send lone surrogates; they must come back as they came.
+    # Clients may send lone surrogates; they must come back unchanged.
     return b"" if text is None else text.encode("utf-8", "surrogatepass")
 
 

@@ -1,4 +1,4 @@
-"""The file of a SQLite store: how it is made, recognised, opened and locked."""
+"""The file of a SQLite store: how it is created, recognised, opened and locked."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x53424D53
 SCHEMA_VERSION: Final = 8
-"""Of stores and of the catalogue. Files with another one are refused."""
+"""The schema of stores and of the catalogue. Files with another one are refused."""
 SQLITE_VERSION_MIN: Final = (3, 38, 0)
 
 # Against 4096: 5 to 10 % less processor time (half the writes), a little more bytes (ADR 3).
@@ -31,7 +31,8 @@ WRITER_CACHE_KIB: Final = 4096
 READER_CACHE_KIB: Final = 2048
 # A commit that leaves more pages than this in the log also copies them to the file.
 CHECKPOINT_PAGES: Final = 1000
-# That copying must leave what somebody still reads; a log this long makes the writer wait for it.
+# Copying must leave pages that a reader still uses; a log of this size makes the writer wait for
+# it.
 LOG_BYTES_MAX: Final = 32 * 1024 * 1024
 LOG_LOOK_COMMITS: Final = 16
 LOG_WAIT_MS: Final = 200
@@ -43,19 +44,22 @@ _HEADER_BYTES: Final = 100
 
 _ADVICE: Final = (
     ("SQLITE_READONLY", "the file or its directory cannot be written; check permissions and mount"),
-    ("SQLITE_CANTOPEN", "the file cannot be opened; check that the directory exists and is ours"),
+    (
+        "SQLITE_CANTOPEN",
+        "the file cannot be opened; check that the directory exists and belongs to this user",
+    ),
     ("SQLITE_PERM", "the file may not be opened; check permissions"),
     ("SQLITE_BUSY", "another process holds the file; stop it"),
     ("SQLITE_LOCKED", "another process holds the file; stop it"),
     ("SQLITE_CORRUPT", "the file is damaged; stop the server and run `shardbus check --repair`"),
-    ("SQLITE_NOTADB", "the file is not a store of Shardbus; name another one"),
-    ("SQLITE_NOMEM", "memory ran out; give the process more"),
-    ("SQLITE_IOERR", "the disk failed to read or write; check it and the kernel's log"),
+    ("SQLITE_NOTADB", "the file is not a store of Shardbus; use another file"),
+    ("SQLITE_NOMEM", "memory is exhausted; give the process more memory"),
+    ("SQLITE_IOERR", "the disk failed to read or write; check the disk and the kernel's log"),
 )
 
 
 def store_error(path: Path, error: Exception) -> StoreError:
-    """What went wrong with the file, and what to do about it."""
+    """The error for a failure of the file, with advice."""
     name = getattr(error, "sqlite_errorname", "") or ""
     if is_no_room(path, error):
         return StoreError(f"{path}: {no_room_text(path)} ({name}: {error})")
@@ -70,13 +74,13 @@ class FileLock:
     """The right to write a store; held by at most one process, until `release` or its death."""
 
     def __init__(self, path: Path) -> None:
-        # A side file: locks on the database file itself would get in the way of SQLite's own.
+        # A separate file: locks on the database file would interfere with SQLite's own.
         lock_path = path.with_name(path.name + ".lock")
         try:
             self._descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(
-                f"{path}: cannot make its lock file; check the directory ({error})"
+                f"{path}: cannot create its lock file; check the directory ({error})"
             ) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -92,7 +96,7 @@ class FileLock:
 
 @final
 class Log:
-    """The write-ahead log of a store, kept from growing while there is always a read going on.
+    """Keeps the write-ahead log of a store short although there is always a reader.
 
     Measured with one thread that only reads: 92 MB after 1,000 commits without this.
     """
@@ -106,22 +110,23 @@ class Log:
         self._commits = 0
 
     def bound(self) -> None:
-        """After a commit: begin the log anew if it is long, unless a read lasts too long; and see
-        what room there is.
+        """After a commit: restart the log if it is long, unless a read lasts too long; and check
+        the free space.
 
-        What fails here is no failure of the commit, and is tried again after the next.
+        A failure here is not a failure of the commit, and is retried after the next one.
         """
         self._commits += 1
-        # Not every time: the look is 6 % of what a commit of one message costs.
+        # Not after every commit: the check is 6 % of the cost of a commit of one message.
         if self._commits % LOG_LOOK_COMMITS == 0 or self._room.is_near:
             self.look()
 
     def look(self) -> None:
-        """See how long the log is and what room there is, and do something about it."""
+        """Check the length of the log and the free space, and act on both."""
         size_bytes = self._size_bytes()
         if size_bytes > self._limit_bytes:
             is_busy = self.begin_anew()
-            # Commits go on while another process reads for minutes: the next attempt is far away.
+            # Commits continue while another process reads for minutes: the next attempt is far
+            # away.
             self._limit_bytes = 2 * size_bytes if is_busy else LOG_BYTES_MAX
             size_bytes = self._size_bytes()
         room = self._room
@@ -129,14 +134,14 @@ class Log:
             return
         spare_bytes = spare_bytes_of(self._connection)
         if size_bytes > room.reserve_bytes // 4 or room.is_low(size_bytes, spare_bytes):
-            # What is in the log may find room in the file.
+            # There may be room in the file for the contents of the log.
             self.begin_anew()
             size_bytes = self._size_bytes()
         room.note(size_bytes, spare_bytes)
 
     def begin_anew(self) -> bool:
-        """Copy the log into the file and cut it off, if need be with the help of the reserve;
-        whether something is in the way.
+        """Copy the log into the file and truncate it, if necessary with the help of the reserve;
+        returns whether a reader prevents that.
         """
         self._connection.execute(f"PRAGMA busy_timeout = {LOG_WAIT_MS}")
         try:
@@ -147,7 +152,7 @@ class Log:
                 except sqlite3.Error as error:
                     is_full = is_no_room(self._database, error)
                     if not is_full or not self._room.give_back(is_for_payload=False):
-                        log.debug("%s: the log stays: %s", self._database, error)
+                        log.debug("%s: the log cannot be truncated: %s", self._database, error)
                         return True
         finally:
             self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
@@ -160,52 +165,57 @@ class Log:
 
 
 def spare_bytes_of(connection: sqlite3.Connection) -> int:
-    """What is unused within a database: it takes so much more without growing."""
+    """Unused bytes within a database: it can hold this much more without growing."""
     return _pragma(connection, "freelist_count") * _pragma(connection, "page_size")
 
 
 def prepare(path: Path, page_bytes: int = PAGE_BYTES) -> None:
-    """Make the file if there is none; refuse one that is not ours, without touching it."""
+    """Create the file if there is none; refuse one that is not a store, without changing it."""
     try:
         if not path.exists():
             make(path, APPLICATION_ID, lambda made: made.executescript(_schema()), page_bytes)
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a directory")
     except OSError as error:
-        raise StoreError(f"{path}: cannot be opened; check path and rights ({error})") from error
+        raise StoreError(
+            f"{path}: cannot be opened; check path and permissions ({error})"
+        ) from error
     recognise(path)
 
 
 def recognise(path: Path) -> None:
-    """StoreError for a file that is no store of this build; it stays as it is."""
+    """Raises StoreError for a file that is not a store of this build; the file is not changed."""
     found = ids_in(path)
     if found is None:
-        raise StoreError(f"{path}: not a SQLite file, so not a store of Shardbus; left as it is")
+        raise StoreError(
+            f"{path}: not a SQLite file, so not a store of Shardbus; nothing was changed"
+        )
     application_id, version = found
     if application_id != APPLICATION_ID:
-        raise StoreError(f"{path}: a SQLite file of something else; left as it is")
+        raise StoreError(f"{path}: a SQLite file of another application; nothing was changed")
     refuse_other(path, version)
 
 
 def ids_in(path: Path) -> tuple[int, int] | None:
-    """The application id and the version of the schema in a file; None if SQLite did not make it.
+    """The application id and the schema version in a file; None if it is not a SQLite file.
 
-    SQLite reads it, without a lock or a look at the log. Whoever opens the file himself takes from
-    this process, when he closes it, every lock that SQLite holds on it: another process that closes
-    it then thinks that it is the last, and removes the log to which this one goes on writing.
+    SQLite itself reads it, without a lock or the log. A process that opens the file directly would,
+    when it closes it, drop all locks that SQLite holds on it in this process. Another process that
+    closes the database would then think that it is the last one, and remove the log to which this
+    process is still writing.
     """
     try:
         if path.stat().st_size < _HEADER_BYTES:
             return None
-        # The log is beside the file itself, wherever a link to it is.
+        # The log is beside the file itself, not beside a link to it.
         own = path.resolve()
         log_path, index = (own.with_name(own.name + suffix) for suffix in ("-wal", "-shm"))
         found = _ids_at_rest(path, has_log=log_path.exists())
         if found is not None:
             return found
-        # Earlier builds left the first page of a catalogue in its log, and whoever ends in the
-        # middle of bringing the log into the file leaves a file that is whole only with its log. To
-        # read that, SQLite makes an index, which goes again: nothing may be changed.
+        # Earlier builds left the first page of a catalogue in its log, and a process that dies
+        # while it copies the log leaves a file that is complete only with its log. To read that,
+        # SQLite creates an index, which must be removed again: nothing may be changed.
         has_index = index.exists()
         try:
             return _ids(path, "ro")
@@ -219,7 +229,7 @@ def ids_in(path: Path) -> tuple[int, int] | None:
 
 
 def _ids_at_rest(path: Path, *, has_log: bool) -> tuple[int, int] | None:
-    """What the file says without its log; None when only both together tell."""
+    """The ids in the file without its log; None when the log is needed."""
     try:
         found = _ids(path, "ro&immutable=1")
     except sqlite3.DatabaseError as error:
@@ -238,34 +248,34 @@ def _ids(path: Path, mode: str) -> tuple[int, int]:
 
 
 def refuse_other(path: Path, version: int) -> None:
-    """OtherBuild for a file whose schema this build does not have."""
+    """Raises OtherBuild for a file whose schema this build does not support."""
     if version == SCHEMA_VERSION:
         return
     is_earlier = version < SCHEMA_VERSION
     why = (
-        f"made by an earlier build of Shardbus, before the first release (schema {version}; this "
-        f"build has {SCHEMA_VERSION}), and files of those builds are not brought up to date"
+        f"made by an earlier build of Shardbus, before the first release (schema {version}; "
+        f"this build has {SCHEMA_VERSION}), and files of those builds are not converted"
         if is_earlier
         else f"made by a later build of Shardbus (schema {version}; this build has "
         f"{SCHEMA_VERSION})"
     )
     raise OtherBuild(
-        f"{path} was {why}. Nothing was changed. Serve this data directory with the build that "
-        "made it: there `shardbus export` writes its entities into a file and `shardbus receive` "
-        "its messages. Or start this build with a new --data-dir"
+        f"{path} was {why}. Nothing was changed. Serve this data directory with the build "
+        "that made it: there `shardbus export` writes its entities into a file and `shardbus "
+        "receive` its messages. Or start this build with a new --data-dir"
     )
 
 
 def open_writer(path: Path, durability: str, reserve_bytes: int = 0) -> sqlite3.Connection:
     """A connection for the one writer.
 
-    With a reserve the log is kept so short that the reserve can take a copy of it.
+    With a reserve the log is kept so short that the reserve has room for a copy of it.
     """
     synchronous = _SYNCHRONOUS.get(durability)
     if synchronous is None:
-        raise StoreError(f"durability is 'full' or 'relaxed', not {durability!r}")
+        raise StoreError(f"durability must be 'full' or 'relaxed', not {durability!r}")
     connection = _connect(path, "rw")
-    # What is left open would hold its lock, and the next attempt would find the file busy.
+    # A connection left open would hold its lock, and the next attempt would find the file busy.
     with ExitStack() as opened:
         opened.callback(connection.close)
         connection.execute("PRAGMA journal_mode = WAL")
@@ -274,7 +284,7 @@ def open_writer(path: Path, durability: str, reserve_bytes: int = 0) -> sqlite3.
         pages = reserve_bytes // (2 * PAGE_BYTES) or CHECKPOINT_PAGES
         connection.execute(f"PRAGMA wal_autocheckpoint = {min(pages, CHECKPOINT_PAGES)}")
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
-        # Debian builds SQLite so that it overwrites what is deleted, which doubles the writing.
+        # Debian builds SQLite so that it overwrites deleted data, which doubles the writing.
         connection.execute("PRAGMA secure_delete = OFF")
         opened.pop_all()
     return connection
@@ -283,8 +293,8 @@ def open_writer(path: Path, durability: str, reserve_bytes: int = 0) -> sqlite3.
 def open_reader(path: Path, *, is_alone: bool = False) -> sqlite3.Connection:
     """A connection that cannot write; a second process may use one beside the server.
 
-    One that `is_alone` is content with a file system that takes nothing, not even what readers
-    share: nobody may write the file meanwhile.
+    With `is_alone` it works on a read-only file system, where readers cannot share an index; then
+    no process may write the file.
     """
     recognise(path)
     connection = _connect(path, _alone_mode(path) if is_alone else "rw")
@@ -297,7 +307,7 @@ def open_reader(path: Path, *, is_alone: bool = False) -> sqlite3.Connection:
 
 
 def _alone_mode(path: Path) -> str:
-    """How to read a file that nobody writes, with its log if it has one."""
+    """How to open a file that nobody writes, with its log if it has one."""
     wal = path.with_name(path.name + "-wal")
     has_log = wal.exists() and wal.stat().st_size > 0
     return "ro" if has_log else "ro&immutable=1"
@@ -306,13 +316,14 @@ def _alone_mode(path: Path) -> str:
 def make(
     path: Path, application_id: int, fill: Callable[[sqlite3.Connection], object], page_bytes: int
 ) -> None:
-    """A new file of ours with what `fill` puts into it, in place of none or of an empty one."""
+    """Create a file with the contents that `fill` writes, in place of no file or an empty one."""
     if sqlite3.sqlite_version_info < SQLITE_VERSION_MIN:
         needed = ".".join(str(part) for part in SQLITE_VERSION_MIN)
         raise StoreError(
             f"SQLite {sqlite3.sqlite_version} is too old: Shardbus needs {needed} or newer"
         )
-    # Made aside and renamed, so that a crash leaves either no file or a whole one.
+    # Written under another name and renamed, so that a crash leaves either no file or a complete
+    # one.
     aside = path.with_name(path.name + ".new")
     for leftover in (aside, aside.with_name(aside.name + "-journal")):
         leftover.unlink(missing_ok=True)
@@ -332,7 +343,7 @@ def make(
 
 
 def _schema() -> str:
-    """The statements that make a store, in one transaction."""
+    """The statements that create a store, in one transaction."""
     text = resources.files("shardbus.stores.sqlite").joinpath("schema/store.sql").read_text("utf-8")
     return f"BEGIN IMMEDIATE;\n{Template(text).substitute(KINDS)}\nCOMMIT;"
 
@@ -359,6 +370,6 @@ def namespace_of(connection: sqlite3.Connection) -> str:
 
 
 def highest_entity_id(connection: sqlite3.Connection) -> int:
-    """The highest entity id of all fragments ever made in a store; 0 if there were none."""
+    """The highest entity id of all fragments ever created in a store; 0 if there were none."""
     row = connection.execute("SELECT max(highest) FROM entity_ids").fetchone()
     return int(row[0] or 0)

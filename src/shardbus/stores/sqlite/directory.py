@@ -1,4 +1,4 @@
-"""What the writer of a store remembers of it, so that it need not ask the database."""
+"""What the writer of a store keeps in memory, so that it need not query the database."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -10,24 +10,24 @@ from shardbus.stores.sqlite.chunk import local_of, unpack_gap
 
 # Chunks listed in `recent`, and thus in memory, before they are moved to `place`.
 RECENT_MAX: Final = 2048
-# Older chunks that are remembered because something just left them.
+# Older chunks that are in memory because a message just left them.
 OLDER_MAX: Final = 1024
 
 
 @final
 class Chunk:
-    """One chunk as its row in `recent` or `place` and its row in `gap` describe it."""
+    """One chunk as described by its row in `recent` or `place` and its row in `gap`."""
 
     def __init__(
         self, number: int, first: int, span: int, size_bytes: int, due_at_ms: int, is_mixed: bool
     ) -> None:
         self.number = number
         self.first = first
-        # From the first number to the last; those that none of its messages has are `gone`.
+        # From the first number to the last; numbers without a message are in `gone`.
         self.span = span
         self.size_bytes = size_bytes
         self.due_at_ms = due_at_ms
-        # Whether `due_at_ms` must be computed anew when a message leaves.
+        # Whether `due_at_ms` must be recomputed when a message leaves.
         self.is_mixed = is_mixed
         self.gone = 0
         self.has_gap = False
@@ -45,7 +45,7 @@ class Chunk:
 
 @final
 class Known:
-    """Numbers that go on with every commit, and which fragments have chunks with parts."""
+    """Numbers that continue with every commit, and which fragments have chunks with parts."""
 
     def __init__(self) -> None:
         self.next_chunk = 1
@@ -58,8 +58,8 @@ class Known:
 class StoreDirectory:
     """Every recent chunk, and some older ones. Only the writer uses it.
 
-    It runs ahead of the database while a commit is on its way; after a commit that failed it is
-    thrown away and loaded again.
+    It is ahead of the database during a commit; after a failed commit it is thrown away and loaded
+    again.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class StoreDirectory:
         self._chunks: dict[int, Chunk] = {}
 
     def add_older(self, chunks: list[Chunk]) -> None:
-        """Remember chunks that are in `place`, forgetting others rather than growing."""
+        """Remember chunks that are in `place`; at the limit, forget others."""
         if self._older_count + len(chunks) > OLDER_MAX:
             self._forget(False)
         self._older_count += len(chunks)
@@ -113,7 +113,7 @@ class StoreDirectory:
             del self._firsts[local]
 
     def age(self) -> None:
-        """The recent chunks were moved to `place`: they are looked up there when needed."""
+        """The recent chunks were moved to `place`: from now on they are looked up there."""
         self._forget(True)
 
     def _forget(self, is_recent: bool) -> None:
@@ -122,14 +122,14 @@ class StoreDirectory:
 
 
 def listed_chunks(text: str | None, *, is_recent: bool) -> list[Chunk]:
-    """Rows of `first span size chunk due mixed gap-in-hex`."""
+    """Parse rows of `first span size chunk due mixed gap-in-hex`."""
     chunks: list[Chunk] = []
     for line in text.split(";") if text else ():
         first, span, size, number, due_at, mixed, gap = line.split(" ")
         chunk = Chunk(int(number), int(first), int(span), int(size), int(due_at), mixed == "1")
         chunk.is_recent = is_recent
         chunk.has_gap = gap != ""
-        # Of a damaged gap nothing is known: whoever reads the chunk sees all of it as damaged.
+        # A damaged gap counts as empty: a reader of the chunk treats all its messages as damaged.
         chunk.gone = max(unpack_gap(chunk.first, bytes.fromhex(gap)), 0) if gap else 0
         chunks.append(chunk)
     return chunks

@@ -1,4 +1,4 @@
-"""New messages on their way into chunks, and which of their payloads chunks have in common."""
+"""New messages on their way into chunks, and which payloads the chunks share."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from shardbus.stores.sqlite.chunk import (
     Spot,
 )
 
-# What chunks have in common and is smaller than this is written into each of them: to count the
-# users of a part costs more than to write as many bytes once more.
+# Shared payloads smaller than this are written into each chunk: counting the users of a part costs
+# more than writing these bytes again.
 PART_BYTES_MIN: Final = 512
 
 
 @final
 class ChunkDraft:
-    """The messages of one chunk. `entry` is set for one that is not like others: it is alone.
+    """The messages of one chunk. `entry` is set for a message that must be alone in its chunk.
 
     `positions` is empty where the numbers have no holes.
     """
@@ -50,7 +50,7 @@ class ChunkDraft:
         return self.positions[-1] + 1 if self.positions else len(self.records)
 
     def holes(self) -> int:
-        """A bit per number between the first and the last that none of them has."""
+        """A bit for each number between the first and the last that no message has."""
         if not self.positions:
             return 0
         taken = 0
@@ -61,13 +61,13 @@ class ChunkDraft:
 
 @final
 class Run:
-    """Puts new messages of one fragment, in rising order, into as few chunks as hold them."""
+    """Puts new messages of one fragment, in ascending order, into as few chunks as possible."""
 
     def __init__(self) -> None:
         self._draft: ChunkDraft | None = None
 
     def add(self, key: int, record: Record, payload: bytes) -> ChunkDraft | None:
-        """The chunk that this one found full, if any."""
+        """Add a message; returns the chunk that is full, if it did not fit."""
         draft = self._draft
         full: ChunkDraft | None = None
         if draft is not None and (
@@ -89,7 +89,7 @@ class Run:
 
 @final
 class PartDraft:
-    """Payloads that the same chunks have, all of them in each."""
+    """Payloads that all chunks of one set share."""
 
     def __init__(self, users: int) -> None:
         self.number = 0
@@ -98,7 +98,7 @@ class PartDraft:
         self.payloads: list[bytes] = []
 
     def add(self, payload: bytes) -> int:
-        """Where in the part it begins."""
+        """Add a payload; returns where in the part it begins."""
         start = self.size_bytes
         self.payloads.append(payload)
         self.size_bytes += len(payload)
@@ -107,7 +107,7 @@ class PartDraft:
 
 @final
 class Used:
-    """A payload, the chunks that have it, and where it is when it is in a part."""
+    """A payload, the chunks that have it, and its place if it is in a part."""
 
     def __init__(self, payload: bytes, chunk: int) -> None:
         self.payload = payload
@@ -120,8 +120,8 @@ class Used:
 class Shares:
     """The payloads of a commit as parts, each with exactly those chunks that need all of it.
 
-    So no chunk keeps bytes alive that are of no use to it, whatever the rules of subscriptions
-    choose. Payloads are the same when they are the same object.
+    So no chunk keeps bytes alive that it does not use, whatever the rules of subscriptions choose.
+    Payloads are the same when they are the same object.
     """
 
     def __init__(self, drafts: list[ChunkDraft], next_part: int, breath: Breath) -> None:
@@ -140,7 +140,7 @@ class Shares:
                 self._take(part)
 
     def spots(self, draft: ChunkDraft) -> tuple[list[Spot], list[PartDraft]]:
-        """Where the payloads of a chunk are, and its parts; none when it has all to itself."""
+        """Where the payloads of a chunk are, and its parts; both empty when it shares nothing."""
         parts: dict[int, int] = {}
         found: list[PartDraft] = []
         spots: list[Spot] = []
@@ -162,7 +162,7 @@ class Shares:
         return spots, found
 
     def is_sharing(self, draft: ChunkDraft) -> bool:
-        """Whether any of its payloads is in a part with others."""
+        """Whether any payload of the chunk is in a part with others."""
         for payload in draft.payloads:
             part = self._used[id(payload)].part
             if part is not None and part.number > 0:
@@ -193,9 +193,9 @@ class Shares:
 
 
 def has_common(payloads_of: list[list[Entry]]) -> bool:
-    """Whether any two of these messages have a payload in common.
+    """Whether any two of these messages share a payload.
 
-    In one list alone those are copies that actions made, which have other properties.
+    In a single list these are copies made by actions, which have other properties.
     """
     if len(payloads_of) == 1:
         [alone] = payloads_of

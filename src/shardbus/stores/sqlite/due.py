@@ -1,4 +1,4 @@
-"""How a SQLite store finds the messages whose time has come."""
+"""How a SQLite store finds the messages that are due."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shardbus.stores.sqlite.chunk import sequence_base, sequence_of, unpack_stat
 from shardbus.stores.sqlite.page import ChunkRow, EntryRow, chunk_rows, entry_of
 from shardbus.stores.sqlite.reader import ReadSnapshot, StoreLookup
 
-# Heads that one query brings when expired messages are sought.
+# Heads that one query returns in the search for expired messages.
 HEADS_MAX: Final = 64
 
 _CHUNKS_DUE: Final = """
@@ -30,8 +30,8 @@ FROM (
     ORDER BY due_at, first LIMIT ?3 OFFSET ?4)
 LEFT JOIN gap USING (chunk)
 """
-# The moment comes before what the partial index asks for: SQLite searches by the first of the two
-# and would walk over everything overdue the other way round.
+# The moment comes before the term of the partial index: SQLite searches by the first of the two and
+# would otherwise scan everything overdue.
 NEXT_DUE: Final = """
 SELECT min(due_at) FROM (
     SELECT min(due_at) AS due_at FROM place
@@ -55,7 +55,9 @@ FROM (
 
 @final
 class Found:
-    """A message that is due. `row` is that of its entry, None for one that never left its chunk."""
+    """A message that is due. `row` is its entry's row, None for a message that never left its
+    chunk.
+    """
 
     def __init__(
         self, due_ms: int, entry: Entry, row: EntryRow | None = None, *, is_damaged: bool = False
@@ -69,7 +71,7 @@ class Found:
 
 @final
 class DueReader(StoreLookup):
-    """Finds what is due, each time on one state of the database."""
+    """Finds due messages, each time on one state of the database."""
 
     def due(
         self,
@@ -101,14 +103,14 @@ class DueReader(StoreLookup):
         )
 
     def next_due_ms(self, local: int, *, after_ms: int) -> int:
-        """When something is due after a moment; messages of one chunk may be due a little later."""
+        """The next due moment after a moment; messages of one chunk may be due a little later."""
         earliest = self.connection.execute(NEXT_DUE, (local, after_ms)).fetchone()[0]
         return NEVER_MS if earliest is None else int(earliest)
 
     def _entries(
         self, base: int, local: int, now_ms: int, limit: int, claimed: Runs
     ) -> list[Found]:
-        """What is due of messages that left their chunks, so many at most; claimed ones are not."""
+        """Due messages that left their chunks, at most `limit`, without claimed ones."""
         found: list[Found] = []
         passed = 0
         while len(found) < limit:
@@ -122,7 +124,7 @@ class DueReader(StoreLookup):
     def _chunks(
         self, base: int, local: int, now_ms: int, limit: int, claimed: Runs
     ) -> list[ChunkRow]:
-        """Chunks in which something is due, so many at most; those that are claimed are not."""
+        """Chunks with due messages, at most `limit`, without those that are claimed entirely."""
         found: list[ChunkRow] = []
         passed = 0
         while len(found) < limit:
@@ -142,9 +144,9 @@ class DueReader(StoreLookup):
         found: list[Found],
         claimed: Runs,
     ) -> int:
-        """Add the expired messages of chunks until there are enough of them.
+        """Add the expired messages of chunks until there are enough.
 
-        Answers when the first of their other messages is due.
+        Returns when the first of their other messages is due.
         """
         later_ms = NEVER_MS
         expired = 0
@@ -198,7 +200,7 @@ def _due_entries(base: int, text: str | None) -> list[Found]:
 
 
 def _due_chunks(text: str | None) -> list[ChunkRow]:
-    """Rows of `due-at` and what `chunk_rows` reads, those that are due first at the front."""
+    """Parse rows of `due-at` and the columns of `chunk_rows`, the earliest first."""
     dues: list[tuple[int, ChunkRow]] = []
     for line in text.split(";") if text else ():
         due_at, rest = line.split(" ", 1)
@@ -208,7 +210,7 @@ def _due_chunks(text: str | None) -> list[ChunkRow]:
 
 
 def _is_claimed(base: int, row: ChunkRow, claimed: Runs) -> bool:
-    """Whether all that is left in a chunk is claimed."""
+    """Whether everything left in a chunk is claimed."""
     if claimed.count == 0 or row.gone < 0:
         return False
     first = sequence_of(base, row.first)
@@ -223,7 +225,7 @@ def _is_claimed(base: int, row: ChunkRow, claimed: Runs) -> bool:
 def _due_in_chunk(
     base: int, row: ChunkRow, records: list[Record], now_ms: int, claimed: Runs
 ) -> tuple[list[Entry], int]:
-    """The expired messages of a chunk, without payloads, and when the next of the others is due."""
+    """The expired messages of a chunk, without payloads, and when the next other message is due."""
     expired: list[Entry] = []
     next_due_ms = NEVER_MS
     for position, record in enumerate(records):
@@ -240,7 +242,7 @@ def _due_in_chunk(
 
 
 def _fitting(found: list[Found], bytes_max: int) -> list[Found]:
-    """Those from the front until the payloads of scheduled ones reach so many bytes."""
+    """The first of these, until the payloads of scheduled ones reach `bytes_max`."""
     size_bytes = 0
     for at, one in enumerate(found):
         if size_bytes >= bytes_max:

@@ -1,4 +1,4 @@
-"""What the head of a stored chunk says of its messages."""
+"""The head of a stored chunk, which describes its messages."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from shardbus.stores.sqlite.chunk import is_shared, unpack_head, unpack_spots
 
 @final
 class Head:
-    """What a stored head says; `records` is None when it is damaged."""
+    """The contents of a stored head; `records` is None when it is damaged."""
 
     def __init__(self, first: int, data: bytes) -> None:
         self.records = unpack_head(first, data)
@@ -22,7 +22,7 @@ class Head:
         return records is not None and position < len(records) and records[position] != HOLE
 
     def place(self, position: int) -> tuple[int, int]:
-        """Part (0: the body of the chunk) and where in it the payload of a message begins."""
+        """The part (0: the chunk's own body) and where in it the payload of a message begins."""
         if is_shared(self._data):
             spots, parts = unpack_spots(self._data)
             for at, part, start in spots:

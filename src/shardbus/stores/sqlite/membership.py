@@ -1,7 +1,7 @@
-"""Which namespace the files of a data directory belong to, so that none is taken for another's.
+"""Which namespace the files of a data directory belong to, so that they are never mixed up.
 
-A catalogue and its stores have an id in common. What a catalogue does not know is not its own to
-remove, and an empty file in the place of a full one must not become the store of the namespace.
+A catalogue and its stores share an id. A catalogue may not remove what it does not know, and an
+empty file in the place of a full one must not become the store of the namespace.
 """
 
 from __future__ import annotations
@@ -43,18 +43,20 @@ def store_files(data_dir: Path) -> list[Path]:
 
 
 def broker_index(path: Path) -> int:
-    """Whose store a file is; -1 if it is none."""
+    """The broker index in the name of a store file; -1 if it is not a store file."""
     found = _STORE.fullmatch(path.name)
     return int(found[1]) if found is not None else -1
 
 
 def refuse_other_builds(data_dir: Path) -> None:
-    """OtherBuild when another build made a file of a data directory; nothing is changed."""
+    """Raises OtherBuild when another build made a file of the data directory; nothing is
+    changed.
+    """
     for path in (data_dir / CATALOGUE, *store_files(data_dir)):
         try:
             found = ids_in(path) if path.is_file() else None
         except StoreError:
-            # Whoever opens it says what is wrong.
+            # Opening the file will report the problem.
             continue
         if found is not None and found[0] in (APPLICATION_ID, CATALOGUE_ID):
             refuse_other(path, found[1])
@@ -62,7 +64,7 @@ def refuse_other_builds(data_dir: Path) -> None:
 
 @final
 class Holding:
-    """What a store file says about itself: `namespace_id` is empty if it belongs to none."""
+    """What a store file says about itself; `namespace_id` is empty if it belongs to none."""
 
     def __init__(self, namespace_id: str, fragments: int, highest_entity_id: int) -> None:
         self.namespace_id = namespace_id
@@ -71,7 +73,7 @@ class Holding:
 
 
 def holding_of(path: Path) -> Holding:
-    """Read a store file without changing it, also one that is being served."""
+    """Read a store file without changing it, even while it is being served."""
     try:
         prepare(path)
         connection = open_unchanged(path)
@@ -89,10 +91,10 @@ def holding_of(path: Path) -> Holding:
 
 
 def id_for_catalogue(catalogue: Path, *, new_id: str) -> str:
-    """The id for a catalogue that is new.
+    """The id for a new catalogue.
 
-    It is that of the stores beside it if they have one, otherwise `new_id`. StoreError, and
-    nothing is changed, when there is no catalogue although a store holds fragments: a new one would
+    It is that of the stores beside it if they have one, otherwise `new_id`. StoreError, and nothing
+    is changed, when there is no catalogue although a store holds fragments: a new catalogue would
     not know any of them.
     """
     is_there = catalogue.exists() and catalogue.stat().st_size > 0
@@ -100,12 +102,13 @@ def id_for_catalogue(catalogue: Path, *, new_id: str) -> str:
     full: list[str] = []
     for path in store_files(catalogue.parent):
         if not path.exists():
-            # A link to a disk that is not mounted, or on which the store is still to be made.
+            # A link to a disk that is not mounted, or on which the store is still to be created.
             continue
         try:
             holding = holding_of(path)
         except StoreError:
-            # With a catalogue the others start without it; without one it may hold anything.
+            # With a catalogue the other stores can start without this one; without a catalogue it
+            # may hold anything.
             if not is_there:
                 raise
             continue
@@ -115,24 +118,25 @@ def id_for_catalogue(catalogue: Path, *, new_id: str) -> str:
     ids.discard("")
     if full and not is_there:
         raise StoreError(
-            f"{catalogue} is not there, but the stores beside it hold messages: {', '.join(full)}. "
-            "Nothing was changed. Mount the volume that the catalogue is on, or restore a copy of "
-            "it. If there is none, `shardbus check --adopt` makes a new one that keeps all "
-            "fragments, and `shardbus orphans recover` makes queues of them"
+            f"{catalogue} does not exist, but the stores beside it hold messages: "
+            f"{', '.join(full)}. Nothing was changed. Mount the volume of the catalogue, or "
+            "restore a copy of it. If there is no copy, `shardbus check --adopt` creates a "
+            "new catalogue that keeps all fragments, and `shardbus orphans recover` makes "
+            "queues of them"
         )
     return ids.pop() if len(ids) == 1 else new_id
 
 
 class _Unclaimed(StoreError):
-    """The file belongs to no namespace yet, and nobody said to which it is to belong."""
+    """The file belongs to no namespace yet, and no gateway said which one it is to join."""
 
 
 @final
 class StoreFile:
     """The file of a broker's store, which is opened for one namespace. A `base_package.KeptStore`.
 
-    `store` raises StoreError until the file has joined a namespace; what `join` was asked for is
-    tried again whenever the store is needed. A store that cannot be written is read.
+    `store` raises StoreError until the file has joined a namespace; a failed `join` is tried again
+    whenever the store is needed. A store that cannot be written is opened read-only.
     """
 
     def __init__(
@@ -143,7 +147,7 @@ class StoreFile:
         self._durability: Literal["full", "relaxed"] = durability
         self._reserve_bytes = reserve_bytes
         self._namespace_id = ""
-        # With an empty id: whichever namespace the file belongs to.
+        # An empty id means whichever namespace the file belongs to.
         self._asked: tuple[str, bool] | None = None
         self._asking = threading.Lock()
 
@@ -159,12 +163,12 @@ class StoreFile:
         return database_bytes(self.path)
 
     def snapshot(self) -> SqliteSnapshot:
-        # One that could not be opened yet says why.
+        # Raises the reason if the store could not be opened yet.
         self.store.fragments()
         return open_snapshot(self.path)
 
     def open_own(self) -> None:
-        """Open a file that belongs to a namespace, for that one; StoreError if it cannot be."""
+        """Open a file for the namespace that it belongs to; StoreError if that fails."""
         if not self.path.exists():
             return
         self._asked = ("", False)
@@ -174,14 +178,14 @@ class StoreFile:
             self._asked = None
 
     def open_if_only_to_read(self) -> None:
-        """Open the file; StoreError when it cannot be read either."""
+        """Open the file; StoreError when it cannot even be read."""
         try:
             self.store.open()
         except _Unclaimed:
             raise
         except StoreError as error:
             self.store.to_read()
-            log.error("%s starts with a store that can only be read: %s", self.name, error)
+            log.error("%s starts with a read-only store: %s", self.name, error)
 
     def join(self, namespace_id: str, *, is_empty_expected: bool) -> None:
         with self._asking:
@@ -219,11 +223,13 @@ class StoreFile:
 
     def _wanted(self) -> tuple[str, bool]:
         if self._asked is None:
-            raise StoreError(f"{self.path}: no gateway has said which namespace it belongs to")
+            raise StoreError(
+                f"{self.path}: no gateway has said which namespace the store belongs to"
+            )
         return self._asked
 
     def _refuse_early(self, wanted: str) -> None:
-        """Do not even open a file of another namespace, if it can be told without opening it."""
+        """Do not open a file of another namespace if that is known without opening it."""
         found = ""
         if self.path.exists():
             with suppress(StoreError):
@@ -233,7 +239,7 @@ class StoreFile:
 
     def _claim(self, store: SqliteStore, wanted: str, *, is_empty_expected: bool) -> None:
         if not wanted:
-            raise _Unclaimed(f"{self.path} belongs to no namespace yet")
+            raise _Unclaimed(f"{self.path} does not belong to a namespace yet")
         if not store.fragments() and not is_empty_expected:
             raise self._lost()
         store.join(wanted)
@@ -245,17 +251,17 @@ class StoreFile:
         return found
 
     def _lost(self) -> StoreError:
-        state = "is empty" if self.path.exists() else "is not there"
+        state = "is empty" if self.path.exists() else "does not exist"
         return StoreError(
-            f"{self.path} {state}, but the namespace has fragments in it. Nothing was made in its "
-            "place. Mount its volume or restore a copy; if it is lost for good, "
-            "`shardbus check --adopt` makes an empty one"
+            f"{self.path} {state}, but the namespace has fragments in it. No new file was "
+            "created. Mount its volume or restore a copy; if the file is lost for good, "
+            "`shardbus check --adopt` creates an empty one"
         )
 
     def _foreign(self, found: str, wanted: str) -> StoreError:
         return StoreError(
-            f"{self.path} belongs to the namespace {found}, and not to {wanted}, which the "
-            "catalogue is of. Nothing was changed. Put the store of this namespace in its place, "
-            "or restore the catalogue of that one; `shardbus check --adopt` lets this namespace "
-            "take the file over and keeps what is in it as orphans"
+            f"{self.path} belongs to the namespace {found}, but the catalogue to {wanted}. "
+            "Nothing was changed. Put the store of this namespace in its place, or restore "
+            "the catalogue of the other one; `shardbus check --adopt` lets this namespace "
+            "take the file over and keeps its fragments as orphans"
         )

@@ -1,4 +1,4 @@
-"""SQLite files in the data directory: the way into this kind of store."""
+"""SQLite files in the data directory: the entry point of this kind of store."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class SqliteStores:
     def __init__(self, site: Site) -> None:
         if site.address:
             raise StoreError(
-                f"sqlite:{site.address}: SQLite stores are files in the data directory; give "
-                "`sqlite:`, and name the directory with --data-dir"
+                f"sqlite:{site.address}: SQLite stores are files in the data directory; use "
+                "`sqlite:`, and set the directory with --data-dir"
             )
         self._site = site
         self._directory = site.data_dir
@@ -87,7 +87,7 @@ class SqliteStores:
         return unserved_snapshot(self._path(name))
 
     def restore(self, name: str, copy: Path) -> None:
-        # A copy is a database, and needs nothing but its name.
+        # A copy is a database, and only needs its name.
         copy.rename(self._path(name))
 
     def size_bytes(self, name: str) -> int:
@@ -113,7 +113,7 @@ class SqliteStores:
         return self._catalogue if name == CATALOGUE_NAME else self._directory / f"{name}.db"
 
     def _holdings(self) -> list[Holding]:
-        """What the stores that can be read say about themselves."""
+        """What the readable stores say about themselves."""
         found: list[Holding] = []
         for path in store_files(self._directory):
             if path.exists():

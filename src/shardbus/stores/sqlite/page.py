@@ -1,4 +1,4 @@
-"""Pages of messages put together from chunks and from entries that left their chunks."""
+"""Pages of messages, assembled from chunks and from entries that left their chunks."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from shardbus.stores.sqlite.chunk import (
 
 @final
 class ChunkRow:
-    """Where a chunk is and what is left in it. `gone` is -1 when that cannot be told.
+    """The place of a chunk and what is left in it. `gone` is -1 when that is unknown.
 
-    Numbers between the first and the last (`span`) that no message of the chunk has are gone too.
+    Numbers between the first and the last (`span`) that no message of the chunk has are in `gone`
+    too.
     """
 
     def __init__(self, first: int, span: int, size_bytes: int, number: int, gone: int) -> None:
@@ -41,7 +42,7 @@ class ChunkRow:
 
 @final
 class EntryRow:
-    """A message that left its chunk for one of its own, as its row describes it."""
+    """The row of a message that left its chunk for one of its own."""
 
     def __init__(self, key: int, size_bytes: int, chunk: int, data: bytes) -> None:
         self.key = key
@@ -52,10 +53,11 @@ class EntryRow:
 
 @final
 class PageBuilder:
-    """Takes messages in rising order until a bound is reached.
+    """Takes messages in ascending order until a bound is reached.
 
-    `aside` holds entries that left their chunks, in rising order (None for a damaged one), to be
-    merged with the chunks; beyond `barrier` (if not 0) there are more of them, not yet read.
+    `aside` has the entries that left their chunks, in ascending order (None for a damaged one), to
+    be merged with the chunks. Beyond `barrier` (if not 0) there are more of them, which are not
+    read yet.
     """
 
     def __init__(self, base: int, count_max: int, bytes_max: int) -> None:
@@ -78,12 +80,12 @@ class PageBuilder:
         )
 
     def room(self) -> tuple[int, int]:
-        """How many messages and bytes may still come."""
+        """How many messages and bytes still fit."""
         count = self.count_max - len(self.entries) - len(self.damaged)
         return count, max(self.bytes_max - self._bytes, 1)
 
     def add_chunk(self, row: ChunkRow, start_key: int, head: bytes, body: bytes | None) -> None:
-        """Everything of a chunk from a key on that is still in it; without payloads for None."""
+        """Add what is left of a chunk from a key on; without payloads if `body` is None."""
         records = unpack_head(row.first, head)
         if records is None or row.gone < 0:
             holes = 0 if records is None else holes_of(records)
@@ -105,7 +107,7 @@ class PageBuilder:
             gone >>= 1
 
     def finish(self, has_more_chunks: bool) -> Page:
-        """The page; the rest of the entries aside belongs to it if all chunks do."""
+        """The page; the remaining entries belong to it if all chunks do."""
         if has_more_chunks:
             self.is_stopped = True
         elif not self.is_stopped:
@@ -143,7 +145,7 @@ class PageBuilder:
         return self._bytes + size_bytes <= self.bytes_max or not self.entries
 
     def _add_aside_before(self, key: int) -> None:
-        """Entries aside that come before a key; all of them for key 0."""
+        """Add the entries before a key; all of them for key 0."""
         while self._aside_at < len(self.aside):
             aside_key, entry = self.aside[self._aside_at]
             if key != 0 and aside_key > key:
@@ -171,7 +173,7 @@ def entry_of(base: int, key: int, record: Record) -> Entry:
 
 
 def chunk_rows(text: str | None) -> list[ChunkRow]:
-    """Rows of `first span size chunk gap-in-hex`, in rising order of their first keys."""
+    """Parse rows of `first span size chunk gap-in-hex`, ascending by first key."""
     rows: list[ChunkRow] = []
     if not text:
         return rows
@@ -189,7 +191,7 @@ def _first(row: ChunkRow) -> int:
 
 
 def entry_rows(text: str | None) -> list[EntryRow]:
-    """Rows of `key size chunk state-in-hex`."""
+    """Parse rows of `key size chunk state-in-hex`."""
     rows: list[EntryRow] = []
     if not text:
         return rows

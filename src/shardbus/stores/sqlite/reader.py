@@ -1,8 +1,8 @@
-"""How a SQLite store is read: a page in a handful of statements, however small its chunks.
+"""How a SQLite store is read: a page takes a few statements, however small its chunks are.
 
-Python gives up the interpreter lock for every row it takes from SQLite and may wait for it
-behind a busy event loop. So each query here answers one row, in which SQLite has joined what
-belongs together.
+Python releases the interpreter lock for every row that it fetches from SQLite and may then wait for
+it behind a busy event loop. So each query here returns one row, in which SQLite has joined the
+results.
 """
 # Compiled by mypyc.
 
@@ -46,9 +46,9 @@ from shardbus.stores.sqlite.page import (
     entry_rows,
 )
 
-# What one query may bring of payloads, unless a single message is larger.
+# The payload bytes of one query, unless a single message is larger.
 READ_BYTES_MAX: Final = 1024 * 1024
-# Heads that one query brings when payloads are not asked for.
+# Heads that one query returns when payloads are not needed.
 HEADS_MAX: Final = 64
 
 CHUNKS_FROM: Final = """
@@ -122,8 +122,8 @@ Bytes = dict[int, tuple[bytes, bytes]]
 class StoreQuestion:
     """A request for messages of one line of one fragment, from a sequence number on.
 
-    With `session`, the encoded name of one, of that session of the main line alone. Those that are
-    active, unless `states` says otherwise; with payloads, unless it `is_for_heads`.
+    With `session`, the encoded name of a session of the main line, only messages of that session.
+    Only active messages, unless `states` says otherwise; with payloads, unless it `is_for_heads`.
     """
 
     def __init__(  # noqa: PLR0913 - a record: all but the first three go by keyword
@@ -153,19 +153,19 @@ class StoreQuestion:
 
 
 class StoreLookup:
-    """What is asked of the database by its reader and by its writer, each on its connection."""
+    """The queries that the reader and the writer share, each on its own connection."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
 
     def text(self, sql: str, parameters: Sequence[int | str | bytes]) -> str | None:
-        """The first column of the one row."""
+        """The first column of the only row."""
         value = self.connection.execute(sql, parameters).fetchone()[0]
         assert value is None or isinstance(value, str)
         return value
 
     def chunks(self, numbers: list[int]) -> Bytes:
-        """Chunks by their numbers, those with parts as if they had all to themselves."""
+        """Chunks by their numbers; those with parts as if they shared nothing."""
         found = self._cut(_BYTES, numbers)
         shared = [number for number, (head, _) in found.items() if is_shared(head)]
         if shared:
@@ -184,7 +184,7 @@ class StoreLookup:
         return cut(text, heads or b"", bodies or b"")
 
     def records_of(self, chunks: dict[int, int]) -> dict[int, list[Record] | None]:
-        """The heads of chunks (number to first key), None for a damaged one."""
+        """The records of chunks (number to first key), None for a damaged head."""
         if not chunks:
             return {}
         found = self.heads_of(list(chunks))
@@ -193,7 +193,7 @@ class StoreLookup:
         }
 
     def own_payloads(self, rows: list[EntryRow]) -> Iterator[tuple[EntryRow, bytes | None]]:
-        """Messages with chunks of their own, and their payloads where they are whole."""
+        """Messages with chunks of their own, and their payloads where these are undamaged."""
         for start, end in _groups([row.size_bytes for row in rows]):
             group = rows[start:end]
             found = self.chunks([row.chunk for row in group])
@@ -206,13 +206,15 @@ class StoreReader(StoreLookup):
     """The reads of a store, each of them on one state of the database."""
 
     def page(self, ask: StoreQuestion) -> Page:
-        """The one scan: what left its chunks and the chunks, merged until a bound is reached."""
+        """The one scan: entries that left their chunks and the chunks, merged until a bound is
+        reached.
+        """
         builder = PageBuilder(ask.base, ask.count_max, ask.bytes_max)
         if ask.is_beyond or ask.count_max < 1:
             return builder.finish(False)
         with ReadSnapshot(self.connection):
             self._add_aside(builder, ask)
-            # What has a session is in no other chunks than its own.
+            # Messages with a session are always in chunks of their own.
             has_chunks = ask.line == MAIN_LINE and ask.session is None
             has_more = has_chunks and self._add_chunks(builder, ask)
         return builder.finish(has_more)
@@ -233,7 +235,7 @@ class StoreReader(StoreLookup):
     def entries(
         self, local: int, number: int, sequence_numbers: Sequence[int], bytes_max: int
     ) -> list[Entry | None]:
-        """As `MessageStore.read_entries`; a payload that is left out is not looked at either."""
+        """See `MessageStore.read_entries`; a payload that is left out is not read either."""
         base = sequence_base(number)
         wanted = [_key_in(local, base, asked) for asked in sequence_numbers]
         keys = sorted({key for key in wanted if key >= 0})
@@ -255,7 +257,9 @@ class StoreReader(StoreLookup):
         return [found.get(key) for key in wanted]
 
     def _describe_entries(self, base: int, keys: list[int], found: dict[int, Entry]) -> set[int]:
-        """Messages with chunks of their own, without payloads; answers the keys of all of them."""
+        """Add messages with chunks of their own, without payloads; returns the keys of all of
+        them.
+        """
         own: set[int] = set()
         for row in entry_rows(self.text(_ENTRIES_OF, (str(keys),))):
             own.add(row.key)
@@ -277,7 +281,7 @@ class StoreReader(StoreLookup):
                     found[key] = entry_of(base, key, records[position])
 
     def _add_aside(self, builder: PageBuilder, ask: StoreQuestion) -> None:
-        """As much of what left its chunks as the builder may need; it is told where more begins."""
+        """Add as many entries as the builder may need; it is told where more begin."""
         rows: list[EntryRow] = []
         for state in ask.states:
             rows += self._entries_from(ask, state)
@@ -353,7 +357,7 @@ class StoreReader(StoreLookup):
                 _slice(row, head, body, inside, found)
 
     def _holding(self, keys: list[int]) -> list[tuple[ChunkRow, list[int]]]:
-        """The chunks in which some of these keys (rising, not none) are left, and which."""
+        """The chunks in which some of these keys (ascending, not empty) are left, and which."""
         text = self.text(_CHUNKS_OF, (str(keys), keys[0], keys[-1]))
         holding: list[tuple[ChunkRow, list[int]]] = []
         for row in chunk_rows(text):
@@ -375,7 +379,7 @@ class StoreReader(StoreLookup):
 
 @final
 class ReadSnapshot:
-    """Statements that see one state of the database, whatever is committed meanwhile."""
+    """Statements that see one state of the database, whatever is committed in between."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -394,7 +398,7 @@ class ReadSnapshot:
 
 
 def _key_in(local: int, base: int, sequence_number: int) -> int:
-    """The key of a message, -1 if a fragment cannot have such a message."""
+    """The key of a message, -1 if the fragment cannot have such a message."""
     counter = sequence_number - base
     return key_of(local, counter) if 0 <= counter <= COUNTER_MAX else -1
 
@@ -415,7 +419,7 @@ def _whole(key: int, record: tuple[bytes, bytes]) -> bytes | None:
 def _slice(
     row: ChunkRow, head: bytes, body: bytes, keys: list[int], found: dict[int, bytes]
 ) -> None:
-    """The payloads of some messages of a chunk, of those that are whole."""
+    """Add the undamaged payloads of some messages of a chunk."""
     records = unpack_head(row.first, head)
     if records is None:
         return
@@ -432,7 +436,9 @@ def _slice(
 
 
 def _first_bytes(keys: list[int], found: dict[int, Entry], bytes_max: int) -> list[int]:
-    """Of these keys those, rising, whose payloads are not more than so many bytes, or the first."""
+    """The first of these keys, ascending, whose payloads have at most `bytes_max` bytes; at least
+    one.
+    """
     read: set[int] = set()
     size_bytes = 0
     for key in keys:
@@ -444,7 +450,7 @@ def _first_bytes(keys: list[int], found: dict[int, Entry], bytes_max: int) -> li
 
 
 def _groups(sizes: list[int]) -> list[tuple[int, int]]:
-    """Ranges of at most READ_BYTES_MAX together, or of one."""
+    """Ranges of at most READ_BYTES_MAX together, or of one element."""
     groups: list[tuple[int, int]] = []
     start = 0
     total = 0
@@ -460,7 +466,7 @@ def _groups(sizes: list[int]) -> list[tuple[int, int]]:
 
 
 def _enough(rows: list[ChunkRow], start: int, builder: PageBuilder) -> int:
-    """Where to stop so that the next chunks may fill the page, but do not swamp memory."""
+    """Where to stop, so that the next chunks may fill the page without using too much memory."""
     count, size_bytes = builder.room()
     size_bytes = min(size_bytes, READ_BYTES_MAX)
     stop = start

@@ -1,9 +1,9 @@
-"""The room that a database has left on its file system, and the reserve that is kept for a full
-one (docs/adr/0040-full-disk.md).
+"""The free space on a database's file system, and the reserve for a full one
+(docs/adr/0040-full-disk.md).
 
-Completing, expiring and deleting need room before they give any back: for pages of the log, for a
-row that says what is gone. The reserve is a file of real blocks beside the database. It is given
-back piece by piece when the file system is full, and made anew when there is room again.
+Completing, expiring and deleting need space before they free any: for pages of the log, and for
+rows that record removals. The reserve is a file of real blocks beside the database. It is released
+piece by piece when the file system is full, and created again when there is space again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Final, final
 log = logging.getLogger(__name__)
 
 MEGABYTE: Final = 1024 * 1024
-# Of a small file system the reserve takes no larger share than this.
+# The largest share of a small file system that the reserve takes.
 RESERVE_SHARE: Final = 16
-# The reserve is given back in so many pieces: whoever else fills the disk must not get it all.
+# The reserve is released in this many pieces, so that another process cannot take all of it.
 PIECES: Final = 4
-# With less than so many times the reserve free, it is looked after more often.
+# With less free space than this many times the reserve, the space is checked more often.
 NEAR: Final = 8
-# An I/O error while less than this is free is taken for want of room: SQLite does not say.
+# An I/O error while less than this is free counts as a full disk: SQLite does not distinguish them.
 NOTHING_BYTES: Final = 64 * 1024
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -33,16 +33,19 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 @final
 class DiskRoom:
-    """What is left for one database. Called by its writer; `shortage` may be read by anyone.
+    """The free space for one database. Called by its writer; `shortage` may be read by any thread.
 
-    While `shortage` says why, nothing more may be taken in, and what is there may be settled,
-    moved and removed. Without a reserve (0 bytes) there is no shortage: a full disk fails commits.
+    While `shortage` gives a reason, the database accepts no additions; existing messages may be
+    settled, moved and removed. Without a reserve (0 bytes) there is no shortage: a full disk fails
+    commits.
     """
 
     def __init__(self, path: Path, reserve_bytes: int, part: int = 1) -> None:
-        """The reserve is so many bytes, or what a small file system allows; one `part` of that."""
+        """The reserve has `reserve_bytes`, or what a small file system allows, divided by
+        `part`.
+        """
         self.shortage = ""
-        # Whether so little is free that every commit is to be followed by a look.
+        # Whether so little is free that the space is checked after every commit.
         self.is_near = False
         self._path = path
         self._file = path.with_name(path.name + ".reserve")
@@ -54,22 +57,26 @@ class DiskRoom:
         self._held_bytes = self._found_bytes()
 
     def begin(self, spare_bytes: int) -> None:
-        """Make the reserve; without room for it the database begins with a shortage."""
+        """Create the reserve; without space for it the database starts with a shortage."""
         if not self.reserve_bytes:
-            # Somebody does without one now.
+            # The operator has switched the reserve off.
             with suppress(OSError):
                 self._file.unlink(missing_ok=True)
         elif not self._is_enough(spare_bytes, 1) or not self._make():
             self._fall_short()
 
     def is_ample(self, log_bytes: int) -> bool:
-        """Whether the log can be copied into the database, and as much as the reserve is left."""
+        """Whether the log can be copied into the database with as much as the reserve still
+        left.
+        """
         free_bytes = self.free_bytes() - log_bytes
         self.is_near = free_bytes < NEAR * self.reserve_bytes
         return free_bytes >= self.reserve_bytes
 
     def is_low(self, log_bytes: int, spare_bytes: int) -> bool:
-        """Whether nothing more may be taken in; `spare_bytes` is unused within the database."""
+        """Whether the database must accept no additions; `spare_bytes` is unused within the
+        database.
+        """
         free_bytes = self.free_bytes() - log_bytes
         return (
             free_bytes < self.reserve_bytes // PIECES
@@ -77,22 +84,22 @@ class DiskRoom:
         )
 
     def note(self, log_bytes: int, spare_bytes: int) -> None:
-        """Begin or end a shortage. It ends when there is twice as much as where it begins."""
+        """Begin or end a shortage. It ends at twice the space at which it begins."""
         if not self.shortage:
             if self.is_low(log_bytes, spare_bytes):
                 self._fall_short()
         elif self._is_enough(spare_bytes, 2) and self._make():
             self.shortage = ""
             log.warning(
-                "%s: there is room again (%s free): messages are taken in",
+                "%s: there is free space again (%s): new messages are accepted",
                 self._path,
                 shown_bytes(self.free_bytes()),
             )
 
     def give_back(self, *, is_for_payload: bool) -> bool:
-        """Free a piece of the reserve, and have a shortage; False when there is none to free.
+        """Release a piece of the reserve and begin a shortage; False when there is none to release.
 
-        What takes payload in may have half of the reserve: the rest is for giving payload back.
+        Work that adds payload may use half of the reserve: the rest is for removing payload.
         """
         if not self.reserve_bytes:
             return False
@@ -104,14 +111,14 @@ class DiskRoom:
         try:
             os.truncate(self._file, left_bytes)
         except OSError as error:
-            log.error("%s: the reserve cannot be given back: %s", self._file, error)
+            log.error("%s: the reserve cannot be released: %s", self._file, error)
             return False
         self._held_bytes = left_bytes
         log.warning("%s: %s of its reserve are left", self._path, shown_bytes(max(left_bytes, 0)))
         return True
 
     def free_bytes(self) -> int:
-        """What the file system has left for us, beside the reserve."""
+        """The free space of the file system, without the reserve."""
         found = os.statvfs(self._path.parent)
         return found.f_bavail * found.f_frsize
 
@@ -126,10 +133,11 @@ class DiskRoom:
         if self.shortage:
             return
         self.shortage = (
-            f"The file system {mount_point(self._path)}, where {self._path.name} is, is full: "
+            f"The file system {mount_point(self._path)} of {self._path.name} is full: "
             f"{shown_bytes(self.free_bytes())} are free beside the reserve of "
-            f"{shown_bytes(self._held_bytes)}. Nothing more is taken in. Receive or purge "
-            "messages, delete entities, or free space there; then it goes on by itself."
+            f"{shown_bytes(self._held_bytes)}. No new messages are accepted. Receive or purge "
+            "messages, delete entities, or free space there; the bus then continues by "
+            "itself."
         )
         log.error("%s", self.shortage)
 
@@ -140,20 +148,20 @@ class DiskRoom:
             return 0
 
     def _make(self) -> bool:
-        """Bring the reserve to its size; False when that is not possible."""
+        """Create the reserve or restore its size; False when that is not possible."""
         if self._held_bytes == self.reserve_bytes:
             return True
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             descriptor = os.open(self._file, flags, 0o600)
         except OSError as error:
-            log.warning("%s: there is no reserve: %s", self._file, error)
+            log.warning("%s: the reserve cannot be created: %s", self._file, error)
             return False
         try:
             os.ftruncate(descriptor, min(self._held_bytes, self.reserve_bytes))
             os.posix_fallocate(descriptor, 0, self.reserve_bytes)
         except OSError as error:
-            log.warning("%s: there is no reserve: %s", self._file, error)
+            log.warning("%s: the reserve cannot be created: %s", self._file, error)
             os.ftruncate(descriptor, min(self._held_bytes, self.reserve_bytes))
             return False
         finally:
@@ -163,7 +171,7 @@ class DiskRoom:
 
 
 def is_no_room(path: Path, error: BaseException) -> bool:
-    """Whether something failed for want of room on the file system of a database."""
+    """Whether an operation failed because the file system of a database is full."""
     if isinstance(error, OSError):
         return error.errno in _NO_ROOM
     name = getattr(error, "sqlite_errorname", "") or ""
@@ -171,20 +179,21 @@ def is_no_room(path: Path, error: BaseException) -> bool:
         return False
     if name == "SQLITE_FULL":
         return True
-    # SQLite calls it an I/O error where it is not the database itself that cannot grow.
+    # SQLite reports an I/O error where a file other than the database cannot grow.
     return name.startswith(("SQLITE_IOERR", "SQLITE_CANTOPEN")) and _is_nothing_free(path)
 
 
 def no_room_text(path: Path) -> str:
-    """What is full, and what to do."""
+    """Which file system is full, and what to do."""
     return (
         f"the disk is full: the file system {mount_point(path)} has "
-        f"{shown_bytes(_free_bytes(path))} left; free space there, then it goes on by itself"
+        f"{shown_bytes(_free_bytes(path))} left; free space there, and the bus continues by "
+        "itself"
     )
 
 
 def mount_point(path: Path) -> Path:
-    """Where the file system of a path begins."""
+    """The mount point of a path."""
     place = path.resolve().parent
     while not place.is_mount() and place != place.parent:
         place = place.parent
@@ -192,7 +201,7 @@ def mount_point(path: Path) -> Path:
 
 
 def shown_bytes(count: int) -> str:
-    """A size for people."""
+    """A size for texts."""
     if count >= MEGABYTE:
         return f"{count / MEGABYTE:.1f} MB"
     return f"{count // 1024} KB"

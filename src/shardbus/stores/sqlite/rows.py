@@ -1,7 +1,7 @@
-"""The rows of a commit for the view `work`: what each kind is called, and what it says.
+"""The rows of a commit for the view `work`: their kinds and columns.
 
-The view has no rows; its triggers (`schema/store.sql`) do what is said. Nobody else knows the
-numbers of kinds or the places of columns.
+The view has no rows; its triggers (`schema/store.sql`) execute what is inserted. Only this module
+and the schema know the numbers of the kinds and the order of the columns.
 """
 # Compiled by mypyc.
 
@@ -13,7 +13,7 @@ from shardbus.core.message import Entry
 from shardbus.stores.sqlite.chunk import pack_gap, pack_state, session_of
 from shardbus.stores.sqlite.directory import Chunk
 
-# The first ten have a trigger each.
+# Each of the first ten has a trigger of its own.
 APPEND: Final = 1
 COUNTERS: Final = 2
 GAP: Final = 3
@@ -57,11 +57,11 @@ KINDS: Final = {
     "RELEASE": RELEASE,
     "MOVE_PART": MOVE_PART,
 }
-"""By the names that the schema uses."""
+"""The kinds by the names that the schema uses."""
 
 Cell = int | str | bytes | None
 COLUMNS: Final = 15
-# Rows of remembered ids that go at once when they may be forgotten; the rest go with later ones.
+# Rows of remembered ids that one commit removes; the rest are removed by later commits.
 FORGET_ROWS_MAX: Final = 256
 
 
@@ -69,8 +69,8 @@ FORGET_ROWS_MAX: Final = 256
 class Rows:
     """Rows one after the other in `cells`, each of `COLUMNS`.
 
-    `local` is the number of a fragment in the file; `lowest` the lowest key of a fragment, which is
-    that of no message.
+    `local` is the number of a fragment in the file. `lowest` is the lowest key of a fragment, which
+    no message has.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Rows:
         self._add(GAP, number=chunk.number, data=bitmap)
 
     def drop(self, chunk: Chunk) -> None:
-        """A chunk is gone with all that is said of it."""
+        """Remove a chunk with all its rows."""
         self._add(
             DROP,
             key=chunk.first,
@@ -130,7 +130,7 @@ class Rows:
     ) -> None:
         """A message leaves its chunk for one of its own (`number`).
 
-        The payload is copied from a part, or from its chunk if that is 0, and begins at `start`.
+        The payload is copied from a part (or from its chunk if `part` is 0), and begins at `start`.
         """
         self._add(
             MOVE if part == 0 else MOVE_PART,
@@ -147,7 +147,7 @@ class Rows:
         )
 
     def change(self, key: int, entry: Entry) -> None:
-        """A message that has a chunk of its own has changed."""
+        """A message with a chunk of its own has changed."""
         self._add(
             CHANGE,
             key=key,
@@ -159,7 +159,7 @@ class Rows:
         )
 
     def forget(self, key: int) -> None:
-        """A message that has a chunk of its own is gone with it."""
+        """Remove a message with its own chunk."""
         self._add(FORGET, key=key)
 
     def bring(
@@ -172,7 +172,7 @@ class Rows:
         head: bytes,
         body: bytes | str,
     ) -> None:
-        """A message comes with a chunk of its own."""
+        """A new message with a chunk of its own."""
         self._add(
             BRING,
             key=key,
@@ -188,7 +188,7 @@ class Rows:
         )
 
     def lose(self, key: int, entry: Entry) -> None:
-        """A message whose bytes nobody has any more becomes an entry without a chunk."""
+        """A message whose bytes are lost becomes an entry without a chunk."""
         self._add(
             LOSE,
             key=key,
@@ -200,15 +200,15 @@ class Rows:
         )
 
     def evidence(self, chunk: Chunk) -> None:
-        """A chunk with a damaged head is kept, with the bytes of its parts."""
+        """Keep a chunk with a damaged head, with the bytes of its parts."""
         self._add(EVIDENCE, key=chunk.first, number=chunk.number)
 
     def remember(self, lowest: int, at_ms: int, packed: bytes) -> None:
-        """Ids of messages that were accepted; some of those that may be forgotten go."""
+        """Remember ids of accepted messages; removes some of those that may be forgotten."""
         self._add(REMEMBER, key=lowest, due_at=at_ms, data=packed)
 
     def forget_ids(self, lowest: int, until_ms: int) -> None:
-        """Ids up to a moment may be forgotten; some go at once."""
+        """Ids up to a moment may be forgotten; removes some of them at once."""
         self._add(FORGET_IDS, key=lowest, count=FORGET_ROWS_MAX, due_at=until_ms)
 
     def state(self, local: int, name: bytes, set_at_ms: int, packed: bytes) -> None:
@@ -219,19 +219,19 @@ class Rows:
         self._add(NO_STATE, key=local, name=name)
 
     def record(self, local: int, kind: int, key: bytes, packed: bytes | None) -> None:
-        """What a fragment keeps under a kind (`number`) and a key; None: it keeps it no more."""
+        """A record of a fragment under a kind (`number`) and a key; None removes it."""
         self._add(RECORD, key=local, number=kind, data=packed, name=key)
 
     def part(self, number: int, users: int, body: bytes) -> None:
-        """Payloads that so many chunks have in common."""
+        """Payloads that this many chunks share."""
         self._add(PART, number=number, count=users, body=body)
 
     def has_parts(self, local: int) -> None:
-        """A fragment has chunks with parts from now on."""
+        """From now on the fragment has chunks with parts."""
         self._add(HAS_PARTS, key=local)
 
     def release_chunk(self, number: int) -> None:
-        """A chunk is about to go: its parts have a user less."""
+        """A chunk is about to be removed: its parts lose a user."""
         self._add(RELEASE, number=number)
 
     def release_entry(self, key: int) -> None:

@@ -1,4 +1,4 @@
-"""How a SQLite store tells of sessions, of their states, and of what a fragment starts with."""
+"""How a SQLite store reads sessions, their states, and what a fragment needs to start."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from shardbus.stores.sqlite.due import DueReader
 from shardbus.stores.sqlite.reader import ReadSnapshot, StoreLookup, StoreQuestion
 from shardbus.stores.sqlite.staged import StagedPart, staged_data, unpack_staged
 
-# Rows of remembered ids that one query brings: SQLite joins no more than a gigabyte.
+# Rows of remembered ids that one query returns: SQLite cannot join more than a gigabyte.
 REMEMBERED_ROWS_MAX: Final = 16_384
 
 _WAITING: Final = """
 SELECT group_concat(rank || ' ' || hex(name), ';')
 FROM (SELECT rank, name FROM session WHERE rank >= ?1 AND rank <= ?2 ORDER BY rank LIMIT ?3)
 """
-# The name, and what tells how it is spelled: both ends of the record of a message, and the start of
-# that of the state. A record may be large, a name has at most 512 bytes.
+# The name, and the bytes that have its spelling: both ends of a message's record, and the start of
+# the state's. A record may be large; a name has at most 512 bytes.
 _SPELLED: Final = """
 SELECT group_concat(hex(name) || ' ' || coalesce((
     SELECT hex(substr(data, 1, 64)) || ' ' || hex(substr(data, -520)) FROM entry
@@ -78,10 +78,10 @@ _RECORDS: Final = "SELECT kind, key, data FROM record WHERE local = ? ORDER BY k
 
 @final
 class SessionReader(StoreLookup):
-    """What is known of the sessions of a fragment, beside their messages."""
+    """Reads what is known about the sessions of a fragment, except their messages."""
 
     def waiting(self, ask: StoreQuestion) -> SessionPage:
-        """Those whose rank is at or behind the start of `ask`, and not more than its count."""
+        """The sessions whose rank is at or after the start of `ask`, at most its count."""
         if ask.is_beyond or ask.count_max < 1:
             return SessionPage([], ask.is_beyond)
         text = self.text(_WAITING, (ask.start_key, ask.high_key, ask.count_max + 1))
@@ -106,14 +106,14 @@ class SessionReader(StoreLookup):
         found = unpack_session_state(row[0]) if isinstance(row[0], bytes) else None
         if found is None or (found.local, session_key_of(found.name)) != (local, name):
             raise StoreError(
-                f"the state of session {decoded(name)!r} is damaged; set it anew, or restore a "
-                "copy of the file"
+                f"the state of session {decoded(name)!r} is damaged; set it again, or restore "
+                "a copy of the file"
             )
         return found.state
 
 
 def _spelled(line: str) -> str:
-    """The id of a session as a client spelled it; its name when that cannot be told."""
+    """The id of a session as a client spelled it; its name when that is unknown."""
     name, start, end, state = map(bytes.fromhex, line.split(" "))
     for spelled in (spelled_in(start, end), spelled_in_state(state)):
         if spelled is not None and session_key_of(spelled) == name:
@@ -123,22 +123,22 @@ def _spelled(line: str) -> str:
 
 @final
 class Image:
-    """What the database says of a fragment that starts."""
+    """What the database holds about a fragment that starts."""
 
     def __init__(self, counters: bytes, next_due_ms: int) -> None:
         self.counters = counters
         self.next_due_ms = next_due_ms
         self.remembered: list[Remember] = []
-        # Records of remembered ids that are damaged.
+        # The number of damaged records of remembered ids.
         self.damaged = 0
         self.records: dict[tuple[int, bytes], bytes] = {}
-        # The kinds of kept records that are damaged.
+        # The kinds of damaged records.
         self.damaged_kinds: list[int] = []
 
 
 @final
 class ImageReader(StoreLookup):
-    """Reads everything that a fragment starts with, on one state of the database."""
+    """Reads everything that a fragment needs to start, on one state of the database."""
 
     def image(self, local: int) -> Image:
         with ReadSnapshot(self.connection):
@@ -151,7 +151,7 @@ class ImageReader(StoreLookup):
         return image
 
     def stage(self, local: int, name: bytes, after: int, until: int) -> dict[int, bytes | None]:
-        """As `MessageStore.read_stage`."""
+        """See `MessageStore.read_stage`."""
         pieces: dict[int, bytes | None] = {}
         for piece, data in self.connection.execute(_PIECES, (local, name, after, until)):
             found = staged_data(data) if isinstance(data, bytes) else None
@@ -160,17 +160,17 @@ class ImageReader(StoreLookup):
         return pieces
 
     def damaged_pieces(self, local: int, name: bytes, after: int, until: int) -> list[int]:
-        """As `MessageStore.check_stage`.
+        """See `MessageStore.check_stage`.
 
-        Not in one transaction, which would last: what a piece says does not change, and the
-        fragment waits for the answer before it does something about it.
+        Not in one transaction, which would take long: a piece does not change, and the fragment
+        waits for the answer before it changes the stage.
         """
         asked = (local, name, after, until)
         numbers = [row[0] for row in self.connection.execute(_KEPT_PIECES, asked)]
         return [number for number in numbers if not self._is_kept((local, name, number))]
 
     def _is_kept(self, name: tuple[int, bytes, int]) -> bool:
-        """Whether all payloads of a piece are whole; one that is damaged itself has none."""
+        """Whether all payloads of a piece are undamaged; a damaged piece has none."""
         row = self.connection.execute(_PIECE, name).fetchone()
         piece = unpack_staged(row[0]) if row is not None and isinstance(row[0], bytes) else None
         return piece is None or all(self._is_whole(part) for part in piece.parts)
@@ -189,7 +189,7 @@ class ImageReader(StoreLookup):
         return found
 
     def recorded(self, kinds: Sequence[int]) -> set[int]:
-        """The fragments that keep records of one of these kinds."""
+        """The fragments that have records of one of these kinds."""
         marks = ", ".join("?" * len(kinds))
         sql = f"SELECT DISTINCT local FROM record WHERE kind IN ({marks})"
         return {int(row[0]) for row in self.connection.execute(sql, tuple(kinds))}

@@ -1,4 +1,4 @@
-"""What a database held at one moment, copied into another file while its owner goes on."""
+"""Copies the state of a database at one moment into another file while its owner continues."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from shardbus.stores.sqlite.chunk import unpack_counters
 from shardbus.stores.sqlite.database import open_reader, store_error
 from shardbus.stores.sqlite.examine.salvage import open_unchanged
 
-# 2 MiB at a time: whoever wants the copy to end waits for no more than that.
+# 2 MiB at a time: cancelling the copy waits for no more than that.
 COPY_PAGES: Final = 256
 HASH_BYTES: Final = 1024 * 1024
 LOG_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
-"""While a snapshot lasts, the log of its store cannot be cut; one this long ends the copy."""
+"""During a snapshot the log of the store cannot be truncated; a log of this size ends the copy."""
 
 
 @final
 class SqliteSnapshot:
-    """A connection on which a read has begun, so that it sees one moment until it is closed."""
+    """A connection with an open read transaction, which sees one moment until it is closed."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
@@ -44,11 +44,11 @@ class SqliteSnapshot:
 
     def copy(self, target: Path, watch: Watch) -> Copied:
         try:
-            # Never over anything, and readable by its owner alone from the first byte on.
+            # Never overwrites a file, and is readable by its owner alone from the first byte on.
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
             os.close(os.open(target, flags, 0o600))
         except OSError as error:
-            raise StoreError(f"{target}: cannot be made: {error.strerror}") from error
+            raise StoreError(f"{target}: cannot be created: {error.strerror}") from error
         try:
             self._write(target, watch)
             return copied_file(target, watch)
@@ -65,7 +65,7 @@ class SqliteSnapshot:
     def _write(self, target: Path, watch: Watch) -> None:
         connection = sqlite3.connect(target, isolation_level=None)
         try:
-            # A copy that is not whole is thrown away, and a whole one is synced when it is.
+            # An incomplete copy is thrown away, and a complete one is synced at the end.
             connection.execute("PRAGMA journal_mode = OFF")
             connection.execute("PRAGMA synchronous = OFF")
 
@@ -85,29 +85,33 @@ class SqliteSnapshot:
             return
         if log_bytes > LOG_BYTES_MAX:
             raise StoreError(
-                f"{self._path}: its log has grown to {log_bytes} bytes while the store was being "
-                "copied; back up while less is written, or to a faster disk"
+                f"{self._path}: its log grew to {log_bytes} bytes while the store was being "
+                "copied; back up while fewer messages are written, or to a faster disk"
             )
 
 
 def _check_room(*directories: Path) -> None:
-    """The bus needs room more than the backup does, and others may be filling the disk, too."""
+    """The bus needs the space more than the backup, and other processes may be filling the disk,
+    too.
+    """
     for directory in directories:
         free_bytes = shutil.disk_usage(directory).free
         if free_bytes < SPARE_BYTES:
             raise StoreError(
-                f"{directory}: only {free_bytes} bytes are free, and those are left to the bus; "
-                "free space, or choose another --backup-dir"
+                f"{directory}: only {free_bytes} bytes are free, and the bus needs them; free "
+                "space, or choose another --backup-dir"
             )
 
 
 def open_snapshot(path: Path) -> SqliteSnapshot:
-    """The present moment of the store in a file that this process writes."""
+    """A snapshot of the present moment of a store that this process writes."""
     return _snapshot(path.resolve(), open_reader)
 
 
 def unserved_snapshot(path: Path) -> SqliteSnapshot:
-    """A database that nobody writes; a log that a crash left is read and stays as it is."""
+    """A snapshot of a database that nobody writes; a log left by a crash is read and not
+    changed.
+    """
     return _snapshot(path.resolve(), open_unchanged)
 
 
@@ -115,7 +119,7 @@ def _snapshot(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> Sqli
     try:
         connection = connect(path)
         try:
-            # The first read, and not BEGIN, chooses the moment.
+            # The first read, not BEGIN, fixes the moment.
             connection.execute("BEGIN")
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             return SqliteSnapshot(path, connection)
@@ -127,7 +131,7 @@ def _snapshot(path: Path, connect: Callable[[Path], sqlite3.Connection]) -> Sqli
 
 
 def copied_file(path: Path, watch: Watch) -> Copied:
-    """A file as it is on disk, once everything in it is."""
+    """The description of a copied file, once it is durable."""
     digest = hashlib.sha256()
     size_bytes = path.stat().st_size
     with path.open("rb") as file:
@@ -140,14 +144,14 @@ def copied_file(path: Path, watch: Watch) -> Copied:
 
 
 def remove_copy(path: Path) -> None:
-    """Remove a copy, and what SQLite may have left beside it."""
+    """Remove a copy, and the files that SQLite may have left beside it."""
     for suffix in ("", "-journal", "-wal", "-shm"):
         with suppress(OSError):
             path.with_name(path.name + suffix).unlink()
 
 
 def database_bytes(path: Path) -> int:
-    """How much a database and its log take; what a copy takes is not more."""
+    """The size of a database and its log; a copy is not larger."""
     real = path.resolve()
     found = 0
     for suffix in ("", "-wal"):
@@ -157,8 +161,8 @@ def database_bytes(path: Path) -> int:
 
 
 def _counted(path: Path) -> tuple[int, int]:
-    """How many fragments and messages a copy holds; damaged counters count nothing."""
-    # Nobody else knows the file yet, and this way nothing is made beside it.
+    """How many fragments and messages a copy holds; damaged counters count as 0."""
+    # No other process knows the file yet, and this mode creates no files beside it.
     uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     connection = sqlite3.connect(uri, uri=True)
     try:

@@ -1,7 +1,7 @@
 """The bytes of a piece of a stage, and how its payloads lie in parts until chunks adopt them.
 
-A piece is a kept record (see `chunk`) with the number of the piece for its kind. Where payloads are
-kept beside it they are in parts, each of which makes one chunk, and the record says of them:
+A piece is a kept record (see `chunk`) whose kind is the number of the piece. Payloads beside it are
+in parts, each of which becomes one chunk, and the record describes them:
 
     piece   record of version 2: bytes of data u32, data, parts u32,
             parts x (number i64, payloads u32, checksum of the part u64),
@@ -37,7 +37,7 @@ _PAYLOAD: Final = Struct("<IQ")
 
 @final
 class StagedPart:
-    """Successive payloads of a piece: `sizes` and `digests` of each, and what they come to."""
+    """Consecutive payloads of a piece: `sizes` and `digests` of each, and their totals."""
 
     def __init__(self, number: int, digest: int) -> None:
         self.number = number
@@ -57,7 +57,7 @@ class StagedPart:
 
 @final
 class StagedPiece:
-    """What a piece says about itself; without parts, all of it is in `data`."""
+    """The description of a piece; without parts, all of it is in `data`."""
 
     def __init__(self, local: int, stage: bytes, piece: int, data: bytes) -> None:
         self.local = local
@@ -79,7 +79,9 @@ class StagedPiece:
         return [part.number for part in self.parts]
 
     def keep(self, payloads: list[bytes], next_part: int) -> list[bytes]:
-        """Divide payloads into parts with numbers from `next_part` on; the bytes of each."""
+        """Divide payloads into parts with numbers from `next_part` on; returns the bytes of each
+        part.
+        """
         bodies: list[bytes] = []
         start = 0
         size_bytes = 0
@@ -126,7 +128,7 @@ def staged_data(packed: bytes) -> tuple[int, bytes, int, bytes] | None:
 
 
 def unpack_staged(packed: bytes) -> StagedPiece | None:
-    """What `StagedPiece.pack` packed; None if it is damaged."""
+    """Read what `StagedPiece.pack` wrote; None if it is damaged."""
     found = unpack_versioned(packed)
     if found is None:
         return None
@@ -153,7 +155,7 @@ class Adopted:
     """The chunk that a part becomes."""
 
     def __init__(self, key: int, part: StagedPart, change: Adopt, position: int) -> None:
-        """`position` is that of its first payload among those of the piece."""
+        """`position` is that of the part's first payload within the piece."""
         self.first = key
         self.count = len(part.sizes)
         self.size_bytes = part.size_bytes

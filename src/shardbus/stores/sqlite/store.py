@@ -51,21 +51,21 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# What SQLite says of values, not of the file: a constraint, a value that is too large.
+# SQLite's errors about values, not about the file: a constraint, a value that is too large.
 _UNFIT = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError)
 
 
 @final
 class SqliteStore:
-    """A MessageStore in the file `path`, which is made (for its owner only) if there is none.
+    """A MessageStore in the file `path`, which is created (for its owner only) if there is none.
 
     With durability "full" a commit that returned survives the loss of power. With "relaxed" it
-    survives the death of the process, but the loss of power may undo the last commits (of all
-    fragments alike, in the order they were made) since the log was last copied to the file.
-    One process at a time may open a file; others may read it (`database.open_reader`).
-    `recent_max` chunks are listed in the order of commits before they are sorted by fragment.
-    `reserve_bytes` are kept on the file system for the time when it is full; 0: none.
-    A store that is opened `to_read` alone needs no room at all, and refuses every write.
+    survives the death of the process, but a loss of power may undo the last commits (of all
+    fragments alike, in the order in which they were made) since the log was last copied to the
+    file. One process at a time may open a file for writing; others may read it
+    (`database.open_reader`). `recent_max` chunks are listed in the order of commits before they are
+    sorted by fragment. `reserve_bytes` are reserved on the file system for the time when it is
+    full; 0: none. A store that is opened `to_read` needs no disk space, and refuses every write.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class SqliteStore:
         reserve_bytes: int = 0,
         to_read: bool = False,
     ) -> None:
-        # SQLite keeps its log beside the file that a link names, not beside the link.
+        # SQLite keeps its log beside the target of a link, not beside the link.
         self.path = Path(path).resolve()
         self.is_read_only = to_read
-        # Everything opened so far is given back when the next step fails.
+        # Everything opened so far is closed when the next step fails.
         with ExitStack() as opened, Translated(self.path):
             if self.path.exists():
-                # Before anything is made beside it.
+                # Before any file is created beside it.
                 prepare(self.path)
             if not to_read:
                 lock = FileLock(self.path)
@@ -102,7 +102,7 @@ class SqliteStore:
             self._due = DueReader(reading)
             self._sessions = SessionReader(reading)
             self._images = ImageReader(reading)
-            # Replaced, never changed: the reader may look while the writer creates.
+            # Replaced, never changed: the reader may read it while the writer creates fragments.
             self._locals = self._writer.fragments()
             if not to_read:
                 self._room.begin(spare_bytes_of(self._writer.connection))
@@ -115,7 +115,7 @@ class SqliteStore:
             return namespace_of(self._writer.connection)
 
     def join(self, namespace_id: str) -> None:
-        """Belong to this namespace, durably."""
+        """Join this namespace, durably."""
         with Translated(self.path, self._writer):
             self._writer.connection.execute(
                 "INSERT OR REPLACE INTO namespace VALUES (1, ?)", (namespace_id,)
@@ -178,7 +178,7 @@ class SqliteStore:
             try:
                 self._writer.commit(located)
             except sqlite3.Error as error:
-                # Rarely: whether there is payload in it is only asked when it did not fit.
+                # Rare: whether the commit has payload is only determined when it did not fit.
                 self._again(error, lambda: self._writer.commit(located), has_payload(commits))
             self._log.bound()
 
@@ -195,9 +195,9 @@ class SqliteStore:
         if image.damaged_kinds:
             kinds = ", ".join(str(kind) for kind in sorted(set(image.damaged_kinds)))
             raise StoreError(
-                f"{self.path}: records (of kind {kinds}) of fragment {fragment.number} of entity "
-                f"{fragment.entity_id} are damaged, and what it promised is not known without "
-                "them; restore a copy of the file, or give the promises up with "
+                f"{self.path}: records (of kind {kinds}) of fragment {fragment.number} of "
+                f"entity {fragment.entity_id} are damaged, and its promises are unknown "
+                "without them; restore a copy of the file, or give the promises up with "
                 "`shardbus check --repair`"
             )
         if image.damaged:
@@ -328,14 +328,15 @@ class SqliteStore:
             return done
 
     def _again(self, error: sqlite3.Error, work: Callable[[], T], is_for_payload: bool) -> T:
-        """Do what failed for want of room, with what the reserve gives; else raise why it failed.
+        """Retry what failed on a full disk with the space of the reserve; otherwise raise the
+        failure.
 
-        SQLite has taken it back, and writes it where it was begun. New payload that does not fit is
-        certainly not stored, as soon as what was begun of it is cut off.
+        SQLite has rolled the failed attempt back. New payload that does not fit is certainly not
+        stored, once the log of the attempt is truncated.
         """
         while is_no_room(self.path, error):
             self._writer.roll_back()
-            # The failed attempt has left the log long: it is cut off before anything else.
+            # The failed attempt has left a long log: truncate it first.
             is_left = self._log.begin_anew()
             if not self._room.give_back(is_for_payload=is_for_payload):
                 if is_for_payload and not is_left:
@@ -356,12 +357,12 @@ class SqliteStore:
 
     def _open_to_read(self) -> sqlite3.Connection:
         if not self.path.exists():
-            raise StoreError(f"{self.path}: there is no such file to read")
+            raise StoreError(f"{self.path}: the file does not exist")
         prepare(self.path)
         return open_reader(self.path, is_alone=True)
 
     def _retried(self, work: Callable[[], T]) -> T:
-        """Do something at the start, if need be with the help of the reserve."""
+        """Do some work at the start, if necessary with the help of the reserve."""
         while True:
             try:
                 return work()
@@ -398,13 +399,14 @@ class SqliteStore:
         local = self._locals.get(fragment)
         if local is None:
             raise UnknownFragment(
-                f"{self.path}: holds no fragment {fragment.number} of entity {fragment.entity_id}"
+                f"{self.path}: there is no fragment {fragment.number} of entity "
+                f"{fragment.entity_id}"
             )
         return local
 
 
 def has_payload(commits: Sequence[FragmentCommit]) -> bool:
-    """Whether messages, staged or not, are new in one of these."""
+    """Whether one of these commits has new messages, staged or not."""
     return any(
         isinstance(change, Append | StagePut) for commit in commits for change in commit.changes
     )
@@ -412,7 +414,7 @@ def has_payload(commits: Sequence[FragmentCommit]) -> bool:
 
 @final
 class Translated:
-    """What SQLite raises inside becomes a StoreError; what a writer had begun is rolled back."""
+    """Turns SQLite's exceptions into StoreError, and rolls back what a writer had begun."""
 
     def __init__(self, path: Path, writer: StoreWriter | None = None) -> None:
         self._path = path
@@ -434,8 +436,8 @@ class Translated:
             with suppress(sqlite3.Error):
                 self._writer.roll_back()
             if isinstance(error, _UNFIT):
-                # Nothing else than what was to be stored is at fault, and it was rolled back.
+                # Only the changes themselves can be at fault, and they were rolled back.
                 raise NotStored(f"{self._path}: {error}") from error
-        # A ValueError is a row that is no longer what was written: a text where a number was.
+        # A ValueError is a row that is damaged: a text where a number was.
         if isinstance(error, sqlite3.Error | ValueError | OSError):
             raise store_error(self._path, error) from error

@@ -24,13 +24,13 @@ from shardbus.stores.sqlite.reader import StoreLookup
 from shardbus.stores.sqlite.rows import COLUMNS, Cell, Rows
 from shardbus.stores.sqlite.staged import Adopted, StagedPiece, unpack_staged
 
-# Rows of one INSERT; a commit that needs more takes several, in a transaction around them.
+# Rows of one INSERT; a larger commit takes several in one transaction.
 ROWS_MAX: Final = 512
-# Unused rows fill a statement up to one of these sizes, so that few statements are ever prepared.
+# Statements are padded with unused rows to one of these sizes, so that few are ever prepared.
 STATEMENT_ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-# Chunks that are adopted by one INSERT: their heads alone come to two megabytes. A piece adds some.
+# Chunks that one INSERT adopts: their heads alone have two megabytes. A piece adds some.
 ADOPT_ROWS_MAX: Final = 256
-# What one call of `sweep` removes at most.
+# The maximum that one call of `sweep` removes.
 SWEEP_CHUNKS_MAX: Final = 256
 SWEEP_ENTRIES_MAX: Final = 1024
 SWEEP_SESSIONS_MAX: Final = 64
@@ -80,7 +80,7 @@ SELECT part, count(*) AS count FROM chunk_part WHERE chunk IN (
     SELECT chunk FROM entry WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)
 GROUP BY part
 """
-# What `Rows.release_chunk` does for one, for all that go next; {} is one of the queries above.
+# Does for many chunks what `Rows.release_chunk` does for one; {} is one of the queries above.
 _RELEASE: Final = (
     """
     UPDATE part_users SET users = users - count FROM ({}) AS going
@@ -125,7 +125,7 @@ _SWEEP_KEYED: Final = (
         SELECT key FROM remembered WHERE key BETWEEN ?1 AND ?2 ORDER BY key LIMIT ?3)
     """,
 )
-# Only when no entry is left that names them: a new session may get the number of one that is gone.
+# Only when no entry refers to them: a new session may get the number of a removed one.
 _SWEEP_SESSIONS: Final = (
     """
     DELETE FROM session_state WHERE session IN (
@@ -140,7 +140,7 @@ _SWEEP_RECORDS: Final = """
 DELETE FROM record WHERE id IN (SELECT id FROM record WHERE local = ?1 LIMIT ?2)
 """
 _SWEPT_PIECES: Final = "SELECT id, parts FROM stage WHERE local = ?1 LIMIT ?2"
-# Not through the view: that would cost every row of every commit a look at one more trigger.
+# Not through the view: every row of every commit would then evaluate one more trigger.
 _PUT_PIECE: Final = "INSERT INTO stage (local, stage, piece, data, parts) VALUES (?, ?, ?, ?, ?)"
 _PIECE: Final = "SELECT id, parts FROM stage WHERE local = ? AND stage = ? AND piece = ?"
 _PIECES: Final = "SELECT id, parts FROM stage WHERE local = ? AND stage = ? AND piece <= ?"
@@ -178,7 +178,7 @@ class StoreWriter(StoreLookup):
         for fragment in fragments:
             local = int(self.connection.execute(_FREE_LOCAL).fetchone()[0])
             if local >= LOCALS_MAX:
-                raise StoreError(f"a store holds at most {LOCALS_MAX} fragments; add a broker")
+                raise StoreError(f"a store has at most {LOCALS_MAX} fragments; add a broker")
             counters = pack_counters(local, new_counters())
             self.connection.execute(
                 "INSERT INTO fragment (local, entity_id, number, counters) VALUES (?, ?, ?, ?)",
@@ -236,7 +236,7 @@ class StoreWriter(StoreLookup):
         except (StoreError, sqlite3.Error, OSError):
             raise
         except Exception as bug:
-            # What was to be written makes no sense, and nothing is before everything is planned.
+            # The commit is invalid, and nothing is written before everything is planned.
             raise NotStored(f"internal error: {bug!r}") from bug
         self._store(batch)
 
@@ -256,7 +256,7 @@ class StoreWriter(StoreLookup):
         return batch
 
     def roll_back(self) -> None:
-        """After a failure: nothing was stored, and memory must be loaded again."""
+        """After a failure: nothing was stored, and the memory must be loaded again."""
         self._directory = None
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
@@ -306,7 +306,7 @@ class StoreWriter(StoreLookup):
                     rows = Rows()
                 continue
             if adopted:
-                # Before their stage ends, which would take their parts with it.
+                # Before the end of their stage, which would remove their parts too.
                 self.connection.execute(_DROP_PIECES, (str(adopted),))
                 adopted = []
             if isinstance(change, StagePut):
@@ -328,7 +328,7 @@ class StoreWriter(StoreLookup):
         self.connection.execute(_PUT_PIECE, row)
 
     def _drop_pieces(self, sql: str, parameters: tuple[int | bytes, ...]) -> int:
-        """Remove pieces with their parts; how many they were."""
+        """Remove pieces with their parts; returns how many."""
         pieces: list[int] = []
         parts: list[str] = []
         for number, listed in self.connection.execute(sql, parameters):
@@ -343,14 +343,14 @@ class StoreWriter(StoreLookup):
         return len(pieces)
 
     def _adopt(self, local: int, change: Adopt, batch: Batch, rows: Rows) -> int:
-        """Make chunks of the parts of a piece, which lie where they are; the row of the piece."""
+        """Make chunks of the parts of a piece in place; returns the row of the piece."""
         name = (local, change.stage, change.piece)
         row = self.connection.execute(_PIECE_DATA, name).fetchone()
         piece = unpack_staged(row[1]) if row is not None and isinstance(row[1], bytes) else None
         if piece is None or piece.name() != name or piece.count() != change.count:
             raise NotStored(
-                f"piece {change.piece} of a stage is not what is to be published: the fragment "
-                "must be loaded again"
+                f"piece {change.piece} of a stage differs from what is to be published: the "
+                "fragment must be loaded again"
             )
         known = batch.known
         if local not in known.has_parts:

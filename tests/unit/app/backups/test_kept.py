@@ -91,11 +91,11 @@ def test_a_backup_without_a_name_is_called_by_the_time(served: Served) -> None:
 def test_two_at_once_are_refused_and_so_is_a_name_that_is_taken(served: Served) -> None:
     """R43."""
     served.start("first")
-    with pytest.raises(Refused, match="first is being made"):
+    with pytest.raises(Refused, match="first is running"):
         served.start("second")
     served.world.pass_s(20)
 
-    with pytest.raises(Refused, match="there already"):
+    with pytest.raises(Refused, match="already exists"):
         served.start("first")
     assert served.made("second").state == "done"
     assert [each.name for each in served.kept.all()] == ["second", "first"]
@@ -199,5 +199,5 @@ def test_only_the_last_backups_are_remembered(
 
 def test_a_directory_that_cannot_be_made_is_told(served: Served) -> None:
     served.world.backups.write_text("a file", encoding="utf-8")
-    with pytest.raises(Unavailable, match="is no directory, and cannot be made"):
+    with pytest.raises(Unavailable, match="is not a directory, and cannot be created"):
         served.start("copy")

@@ -187,8 +187,8 @@ def _truncate(backup: Path) -> None:
     ("spoil", "told"),
     [
         (_cut, "broker-0.db has"),
-        (_flip, "broker-0.db is not as it was written"),
-        (_flip_pipeline, "pipelines/archive.json is not as it was written"),
+        (_flip, "broker-0.db is damaged"),
+        (_flip_pipeline, "pipelines/archive.json is damaged"),
         (_remove, "broker-1.db is missing"),
         (_link, "broker-1.db is missing"),
         (_unfinished, "has no manifest.json"),
@@ -214,13 +214,13 @@ def test_a_backup_that_is_not_whole_is_refused_with_what_is_wrong(
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        (["catalogue.db", "broker-0.db", "../broker-1.db"], "no file of a backup"),
-        (["catalogue.db", "broker-0.db", "/etc/passwd"], "no file of a backup"),
-        (["catalogue.db", "broker-0.db", "pipelines/../x.json"], "no file of a backup"),
+        (["catalogue.db", "broker-0.db", "../broker-1.db"], "not a file of a backup"),
+        (["catalogue.db", "broker-0.db", "/etc/passwd"], "not a file of a backup"),
+        (["catalogue.db", "broker-0.db", "pipelines/../x.json"], "not a file of a backup"),
         (["catalogue.db", "broker-0.db", "broker-0.db"], "twice"),
-        (["broker-0.db"], "does not name catalogue.db"),
-        (["catalogue.db", "broker-1.db"], "does not name broker-0.db"),
-        (["catalogue.db"], "does not name broker-0.db"),
+        (["broker-0.db"], "does not list catalogue.db"),
+        (["catalogue.db", "broker-1.db"], "does not list broker-0.db"),
+        (["catalogue.db"], "does not list broker-0.db"),
     ],
 )
 def test_a_manifest_names_what_belongs_to_a_namespace_and_nothing_else(
@@ -301,5 +301,5 @@ def test_an_offline_backup_that_fails_leaves_nothing(data_dir: Path, tmp_path: P
     result = CliRunner().invoke(main, arguments)
 
     assert result.exit_code == 1
-    assert "there is no backup" in result.stderr
+    assert "no backup was made" in result.stderr
     assert not (tmp_path / "backup").exists()

@@ -39,7 +39,7 @@ def test_a_definition_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-a", "a b", "a" * 65, "ä"])
 def test_a_name_is_one_that_can_be_that_of_a_file(name: str) -> None:
-    with pytest.raises(Refused, match="cannot be called"):
+    with pytest.raises(Refused, match="cannot be named"):
         _read(name, {"entity": "orders", "path": "p"})
 
 

@@ -142,7 +142,7 @@ def test_rows_can_be_replayed_to_where_messages_can_be_sent(
     entities.check(but(TO_Q, entity="held"))
     with pytest.raises(Refused, match="does not exist"):
         entities.check(but(TO_Q, entity="gone"))
-    with pytest.raises(Refused, match="Nothing can be sent"):
+    with pytest.raises(Refused, match="Messages cannot be sent"):
         entities.check(but(TO_Q, entity="q/$DeadLetterQueue"))
     web.run(entities.drop_reader(TO_Q))
 

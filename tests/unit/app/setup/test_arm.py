@@ -118,7 +118,7 @@ def test_copies_conditions_existing_resources_and_modules_are_followed() -> None
     said = from_document(document)
 
     assert set(by_path(said)) == {"one", "two", "in-module"}
-    assert said.warnings == ["1 resources are not of Service Bus and passed over"]
+    assert said.warnings == ["1 resources do not belong to Service Bus and are ignored"]
 
 
 def test_symbolic_names_are_a_way_to_list_resources() -> None:
@@ -151,12 +151,12 @@ def test_theirs_may_be_written_in_any_case_and_with_old_durations() -> None:
     [
         (
             resource("/queues", "b/q", properties={"lockDuration": "[reference('x').y]"}),
-            "resources[0].properties.lockDuration: [reference('x').y] cannot be worked out: "
-            "reference is none of the functions concat,",
+            "resources[0].properties.lockDuration: [reference('x').y] cannot be evaluated: "
+            "reference is not one of the functions concat,",
         ),
         (
             resource("/queues", "[concat('b/', guid('x'))]"),
-            "resources[0].name: [guid('x')] cannot be worked out",
+            "resources[0].name: [guid('x')] cannot be evaluated",
         ),
         (
             resource("/queues", "[concat('b/', parameters('bus'))]"),
@@ -172,13 +172,13 @@ def test_theirs_may_be_written_in_any_case_and_with_old_durations() -> None:
         ),
         (
             resource("/queues", "b/q", properties={"lockDuration": "[concat('a']"}),
-            "[concat('a'] is no expression from its character",
+            "[concat('a'] is not a valid expression from its character",
         ),
         (
             resource("/queues", "b/q", properties={"forwardTo": "[variables('a')]"}),
-            "variables name each other in a circle",
+            "variables refer to each other in a circle",
         ),
-        (resource("/queues", "q"), "'q' has not the 2 parts that a name of"),
+        (resource("/queues", "q"), "'q' does not have the 2 parts of a name of"),
         (resource("", "b", sku={"name": "Gold"}), "'gold' is not a tier; tiers are basic,"),
         (
             resource("/authorizationRules", "b/r", properties={"rights": ["Own"]}),
@@ -187,7 +187,7 @@ def test_theirs_may_be_written_in_any_case_and_with_old_durations() -> None:
         (resource("/topics/subscriptions/rules", "b/t/s/r"), "belongs to t/subscriptions/s"),
         (
             resource("/queues", "b/q", copy={"name": "c", "count": 5000}),
-            "5000 copies are not from 0 to 800",
+            "the number of copies must be from 0 to 800, not 5000",
         ),
         ({"type": "Microsoft.Resources/deployments", "properties": {}}, "a linked template"),
     ],
@@ -209,12 +209,12 @@ def test_a_text_or_list_that_doubles_all_the_time_is_refused(start: object) -> N
         parameters[f"p{number}"] = {"defaultValue": f"[concat({before}, {before})]"}
     queue = resource("/queues", "b/q", properties={"userMetadata": "[parameters('p39')]"})
 
-    with pytest.raises(SetupError, match="has at most"):
+    with pytest.raises(SetupError, match="may have at most"):
         from_document(template(queue, parameters=parameters))
 
 
 def test_a_parameter_that_the_template_has_not_is_refused() -> None:
-    with pytest.raises(SetupError, match="there is no parameter 'colour'; parameters are bus"):
+    with pytest.raises(SetupError, match="there is no parameter 'colour'; the parameters are bus"):
         from_document(template(parameters=NO_VALUE), colour="red")
 
 
@@ -226,7 +226,7 @@ def test_partitions_of_a_premium_namespace_are_a_setting_of_the_bus() -> None:
     )
 
     assert said.tier == "premium"
-    assert "the setting premium-generation says" in said.warnings[0]
+    assert "the setting premium-generation decides" in said.warnings[0]
 
 
 def test_two_namespaces_are_refused() -> None:
@@ -239,7 +239,7 @@ def test_what_is_unknown_is_told_and_passed_over() -> None:
     said = from_document(template(queue, resource("/networkRuleSets", "b/default")))
 
     assert said.warnings == [
-        "bus.json: resources[0].plan: this is unknown here and passed over",
-        "bus.json: resources[0].properties.colour: this is unknown here and passed over",
-        "bus.json: resources[1]: microsoft.servicebus/namespaces/networkrulesets is passed over",
+        "bus.json: resources[0].plan: this is unknown and ignored",
+        "bus.json: resources[0].properties.colour: this is unknown and ignored",
+        "bus.json: resources[1]: microsoft.servicebus/namespaces/networkrulesets is ignored",
     ]

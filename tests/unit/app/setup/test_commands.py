@@ -119,7 +119,7 @@ def test_what_cannot_be_done_ends_a_dry_run_with_1(directory: Path) -> None:
         dry, real = run("apply other.toml --dry-run"), run("apply other.toml")
 
         assert dry.exit_code == 1
-        assert "! queue orders: RequiresSession is settled at creation" in dry.stdout
+        assert "! queue orders: RequiresSession is fixed at creation" in dry.stdout
         assert real.exit_code == 1
         assert "nothing was changed" in real.stderr
 
@@ -172,7 +172,7 @@ def test_an_export_is_no_difference(directory: Path, form: str) -> None:
 
         assert exported.exit_code == 0
         assert exported.stdout == f"wrote {name}\n"
-        assert ("cannot say the access rule reader" in exported.stderr) == (form == "emulator")
+        assert ("cannot express the access rule reader" in exported.stderr) == (form == "emulator")
         assert (again.exit_code, again.stdout.splitlines()[-1]) == (0, "nothing to do")
         assert stat.S_IMODE((directory / name).stat().st_mode) == 0o600
 
@@ -188,7 +188,7 @@ def test_keys_are_exported_only_when_asked_for(directory: Path) -> None:
         assert "reader-key" not in run("export").stdout
         assert 'primary-key = "reader-key"' in run("export --keys").stdout
         told = run("export --form arm --keys")
-        assert "cannot say the keys of the access rule reader" in told.stderr
+        assert "cannot express the keys of the access rule reader" in told.stderr
         assert "reader-key" not in told.stdout + told.stderr
         assert set(json.loads(run("export --json").stdout)) == {"text", "losses"}
 
@@ -207,7 +207,7 @@ def test_a_file_that_names_nothing_deletes_nothing(directory: Path, text: str, f
         after = run("apply bus.toml --dry-run")
 
         assert refused.exit_code == 2
-        assert "less.toml names no entity" in refused.output
+        assert "less.toml has no entity" in refused.output
         assert after.exit_code == 0
 
     with_commands(directory, work)

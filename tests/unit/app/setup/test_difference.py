@@ -133,7 +133,7 @@ def test_what_is_settled_at_creation_is_named_and_nothing_else_is_changed(key: s
     is_on = key != "partitioning"
     wanted = f'[[queue]]\nname = "q"\n{key} = {str(is_on).lower()}\nlock-duration = "5s"\n'
 
-    with pytest.raises(Blocked, match="is settled at creation"):
+    with pytest.raises(Blocked, match="is fixed at creation"):
         town.applied(from_toml(wanted))
 
     assert by_path(town.everything())["q"].elements["LockDuration"] == "PT1M"
@@ -143,7 +143,7 @@ def test_a_topic_does_not_become_a_queue() -> None:
     town = Town()
     town.made(from_toml('[[topic]]\nname = "x"\n'))
 
-    with pytest.raises(Blocked, match="there is a topic of this name"):
+    with pytest.raises(Blocked, match="a topic of this name already exists"):
         town.applied(from_toml('[[queue]]\nname = "x"\n'))
 
 
@@ -279,8 +279,11 @@ def test_in_premium_the_bus_decides_on_partitioning_and_says_so() -> None:
     again = town.planned(said)
 
     assert signs(again) == []
-    assert "the file is for a namespace of the tier standard, this is premium" in again.warnings[0]
-    assert "EnablePartitioning is passed over" in again.warnings[1]
+    assert (
+        "the file is for a namespace of the tier standard, but this one is premium"
+        in again.warnings[0]
+    )
+    assert "EnablePartitioning is ignored" in again.warnings[1]
 
 
 def test_what_forwards_is_never_idle_and_that_is_no_difference() -> None:
@@ -291,7 +294,7 @@ def test_what_forwards_is_never_idle_and_that_is_no_difference() -> None:
     again = town.planned(from_toml(text))
 
     assert signs(again) == []
-    assert "AutoDeleteOnIdle is passed over" in again.warnings[0]
+    assert "AutoDeleteOnIdle is ignored" in again.warnings[0]
 
 
 def test_an_empty_file_says_nothing() -> None:

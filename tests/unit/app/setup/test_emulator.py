@@ -99,7 +99,7 @@ def test_what_is_unknown_is_told_and_passed_over() -> None:
     said = from_document(emulator(queue("q", Colour="red", lockduration="PT5S")))
 
     place = "bus.json: UserConfig.Namespaces[0].Queues[0].Properties.Colour"
-    assert said.warnings == [f"{place}: this is unknown here and passed over"]
+    assert said.warnings == [f"{place}: this is unknown and ignored"]
     assert elements(said)["q"] == {"LockDuration": "PT5S"}
 
 
@@ -116,7 +116,7 @@ def test_a_window_that_only_the_emulator_has_becomes_the_shortest_there_is() -> 
         ({"LockDuration": "soon"}, "Properties.LockDuration: 'soon' is not a duration: write it"),
         ({"MaxDeliveryCount": "many"}, "Properties.MaxDeliveryCount: 'many' is not a whole number"),
         ({"RequiresSession": 1}, "Properties.RequiresSession: '1' is neither true nor false"),
-        ({"ForwardTo": ["a"]}, "Properties.ForwardTo: ['a'] stands where a text"),
+        ({"ForwardTo": ["a"]}, "Properties.ForwardTo: ['a'] is given where a text"),
     ],
 )
 def test_a_bad_value_is_refused_with_its_path(properties: dict[str, object], told: str) -> None:
@@ -138,7 +138,7 @@ def test_a_bad_value_is_refused_with_its_path(properties: dict[str, object], tol
         ({"FilterType": "Correlation"}, "CorrelationFilter is missing"),
         ({"FilterType": "Sql"}, "SqlFilter is missing"),
         ({"SqlFilter": {}}, "SqlExpression is missing"),
-        ({"CorrelationFilter": {"Label": 5}}, "5 stands where a text in quotes belongs"),
+        ({"CorrelationFilter": {"Label": 5}}, "5 is given where a text in quotes is expected"),
     ],
 )
 def test_a_bad_rule_is_refused_with_its_path(rule: dict[str, object], told: str) -> None:

@@ -54,7 +54,7 @@ def test_what_cannot_be_changed_keeps_the_bus_from_starting_and_is_named() -> No
     town.made(from_toml('[[queue]]\nname = "a"\npartitioning = true\n'))
     said = from_toml('[[queue]]\nname = "a"\npartitioning = false\n')
 
-    with pytest.raises(Blocked, match="queue a: EnablePartitioning is settled at creation"):
+    with pytest.raises(Blocked, match="queue a: EnablePartitioning is fixed at creation"):
         asyncio.run(set_up(town.site, said, Credential()))
 
 
@@ -97,7 +97,9 @@ def test_files_of_every_form_may_be_given_together_and_the_last_setting_wins(
 def test_two_files_do_not_describe_one_entity(tmp_path: Path) -> None:
     files = [written(tmp_path, name, '[[queue]]\nname = "q"\n') for name in ("a.toml", "b.toml")]
 
-    with pytest.raises(SetupError, match=r"b\.toml, line 1: .* is described at .*a\.toml, line 1"):
+    with pytest.raises(
+        SetupError, match=r"b\.toml, line 1: .* is already described at .*a\.toml, line 1"
+    ):
         load({}, {}, config=files, default_file=NO_FILE)
 
 

@@ -74,7 +74,7 @@ def test_a_client_that_opens_and_shows_no_token_is_told_after_20_seconds(bench: 
 
     error = client.close_error()
     assert error.condition == "amqp:connection:forced"
-    assert error.description.startswith("No token was shown within 20000 milliseconds.")
+    assert error.description.startswith("The client put no token within 20000 milliseconds.")
 
 
 def test_a_token_that_is_refused_is_no_token(bench: Bench) -> None:

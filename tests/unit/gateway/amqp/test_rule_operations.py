@@ -205,7 +205,10 @@ def test_a_rule_that_does_not_exist_cannot_be_removed(desk: Desk) -> None:
         ({"rule-name": "a", "rule-description": {"sql-filter": "1=1"}}, "'sql-filter' must be a"),
         ({"rule-name": "a", "rule-description": sql("color =")}, "column 8"),
         ({"rule-name": "a", "rule-description": sql("1=1", "DROP x")}, "column 1"),
-        ({"rule-name": "a", "rule-description": {"correlation-filter": NOTHING}}, "compares 1 to"),
+        (
+            {"rule-name": "a", "rule-description": {"correlation-filter": NOTHING}},
+            "must compare 1 to",
+        ),
         (
             {
                 "rule-name": "a",

@@ -527,7 +527,7 @@ def test_a_commit_that_is_not_known_is_not_called_a_rollback(
     [*_, state] = user.client.outcomes(user.coordinator).values()
 
     assert condition_of(state) == "amqp:internal-error"
-    assert "not known" in text_of(state)
+    assert "is unknown" in text_of(state)
     bench.disk.commit_failures.clear()
     bench.pass_s(60)
     assert bench.left("q") == [b"x"]

@@ -233,7 +233,9 @@ def test_what_a_careless_client_would_write_is_read_as_the_bus_reads_it() -> Non
 def test_bytes_that_are_no_message_are_refused_with_their_row(odd: bytes) -> None:
     rows = [row_of(message()), row_of(message(), amqp=odd, message_id="m-17")]
 
-    with pytest.raises(EncodeError, match=r"row 41, message_id 'm-17', has bytes in amqp that are"):
+    with pytest.raises(
+        EncodeError, match=r"row 41, message_id 'm-17', has bytes in column amqp that are"
+    ):
         written(rows, first_row=40)
 
 
@@ -241,7 +243,9 @@ def test_bytes_that_are_no_message_are_refused_with_their_row(odd: bytes) -> Non
 def test_a_message_without_its_body_is_refused_with_its_row(names: tuple[str, ...]) -> None:
     row = row_of(message(), body=None)
 
-    with pytest.raises(EncodeError, match=r"row 7 has a message in amqp whose body is .* body"):
+    with pytest.raises(
+        EncodeError, match=r"row 7 has a message in column amqp whose body is .* body"
+    ):
         written([{name: row[name] for name in names}], first_row=7)
 
 

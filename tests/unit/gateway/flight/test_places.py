@@ -37,7 +37,7 @@ def test_all_places_are_taken_by_who_is_at_work() -> None:
         hall.places.take(first)
         hall.places.take(second)
         hall.now_s += 10 * SILENT_S_MAX
-        with pytest.raises(BusError, match="server-busy: 2 streams are under way"):
+        with pytest.raises(BusError, match="server-busy: All 2 places"):
             hall.places.take(third)
     assert hall.gone == []
 

@@ -180,7 +180,7 @@ def test_nothing_is_put_of_what_cannot_be_a_message(site: LaneSite) -> None:
     odd = pa.RecordBatch.from_arrays([pa.array([1])], ["price"])
     with pytest.raises(flight.FlightServerError, match="invalid-argument: Column 'price'"):
         put(site, odd)
-    with pytest.raises(flight.FlightServerError, match="invalid-argument: The command needs"):
+    with pytest.raises(flight.FlightServerError, match="invalid-argument: The command must have"):
         put(site, bodies(1), stage="")
     assert site.bus.put_bytes == []
 

@@ -46,36 +46,38 @@ def test_a_wish_says_what_is_wanted() -> None:
         (b"", "not JSON"),
         (b"[" * 10_000, "not JSON"),
         (b"[]", "not a JSON object"),
-        (b'{"entity": 5}', "needs 'entity', a text"),
-        (b'{"entity": ""}', "needs 'entity', a text"),
+        (b'{"entity": 5}', "must have 'entity', a text"),
+        (b'{"entity": ""}', "must have 'entity', a text"),
         (b'{"entity": "q", "colums": []}', "has a member 'colums'; members are entity, columns"),
-        (b'{"entity": "q", "columns": []}', "Columns must be named"),
-        (b'{"entity": "q", "columns": ["body", "body"]}', "each of them once"),
+        (b'{"entity": "q", "columns": []}', "must name at least one column"),
+        (b'{"entity": "q", "columns": ["body", "body"]}', "each only once"),
         (
             b'{"entity": "q", "columns": ["bod"]}',
-            "no column 'bod'; there are amqp, annotations, body",
+            "no column 'bod'; the columns are amqp, annotations, body",
         ),
         (b'{"entity": "q", "columns": "body"}', "must be a list of texts"),
-        (b'{"entity": "q", "states": []}', "names no state; states are active"),
+        (b'{"entity": "q", "states": []}', "has no state; states are active"),
         (b'{"entity": "q", "states": ["dead"]}', "has the state 'dead'; states are active"),
         (b" " * (TICKET_BYTES_MAX + 1), "more than 65536 bytes"),
     ],
 )
 def test_what_cannot_be_understood_is_refused(text: bytes, reason: str) -> None:
-    with pytest.raises(Refused, match=r"The ticket|There is no column|Columns") as refused:
+    with pytest.raises(
+        Refused, match=r"The ticket|There is no column|The list of columns"
+    ) as refused:
         ReadRequest(text, TICKET)
     assert reason in refused.value.message
 
 
 @pytest.mark.parametrize("number", [None, -1, True, "1", 1.5])
 def test_a_fragment_is_a_number(number: object) -> None:
-    with pytest.raises(Refused, match="needs 'fragment', a number"):
+    with pytest.raises(Refused, match="must have 'fragment', a number"):
         wish(fragment=number).number("fragment")
 
 
 @pytest.mark.parametrize("ordinals", [None, [1], [2, 1], [0, 1], [True, 1], ["1", "2"], [1, 2, 3]])
 def test_ordinals_are_the_first_and_the_last(ordinals: object) -> None:
-    with pytest.raises(Refused, match="needs 'ordinals'"):
+    with pytest.raises(Refused, match="must have 'ordinals'"):
         _ = wish(ordinals=ordinals).ordinals
 
 

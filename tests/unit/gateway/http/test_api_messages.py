@@ -243,7 +243,7 @@ def test_locks_that_are_lost_are_told(api: MessagesWeb) -> None:
     ("body", "words"),
     [
         ({"action": "complete", "lock_tokens": []}, "lock_tokens"),
-        ({"action": "complete", "lock_tokens": ["x"]}, "no lock token"),
+        ({"action": "complete", "lock_tokens": ["x"]}, "not a lock token"),
         ({"action": "burn", "lock_tokens": []}, "action"),
         ({"lock_tokens": ["00112233-4455-6677-8899-aabbccddeeff"]}, "action"),
     ],

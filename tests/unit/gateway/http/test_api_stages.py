@@ -107,17 +107,17 @@ def test_a_message_that_the_entity_does_not_take_is_named(api: MessagesWeb) -> N
     assert status == 413
     error = document["error"]
     assert isinstance(error, dict)
-    assert "Message 1 of the piece has 300008 bytes, more than the 262144 that 'many' takes." in (
+    assert "Message 1 of the piece has 300008 bytes; 'many' allows at most 262144." in (
         str(error["message"])
     )
 
 
-@pytest.mark.parametrize("body", [b"", b"no batch", encode_data_message(b"x")[:-1]])
+@pytest.mark.parametrize("body", [b"", b"not a batch", encode_data_message(b"x")[:-1]])
 def test_what_is_no_batch_of_messages_is_refused(api: MessagesWeb, body: bytes) -> None:
     response = api.fetch("PUT", "/api/v1/entities/many/stages/one", body)
 
     assert response.status == 400
-    assert "no batch of messages" in json.loads(response.body)["error"]["message"]
+    assert "not a batch of messages" in json.loads(response.body)["error"]["message"]
 
 
 def test_a_piece_may_come_in_parts(api: MessagesWeb) -> None:
@@ -152,4 +152,4 @@ def test_one_access_rule_leaves_room_for_parts_of_the_others(
 
     assert [one.status for one in (taken, more, first)] == [200, 503, 200]
     assert "put fewer at a time" in json.loads(more.body)["error"]["message"]
-    assert "begin it anew" in json.loads(other.body)["error"]["message"]
+    assert "send it again" in json.loads(other.body)["error"]["message"]

@@ -165,7 +165,7 @@ def test_a_batch_with_one_bad_message_stores_nothing(web: Web) -> None:
     refused = web.fetch("POST", "/q/messages", json.dumps(batch).encode(), BATCH)
 
     assert refused.status == 400
-    assert "Message 1 of the batch has no Body" in detail(refused.body)
+    assert "Message 1 of the batch must have a Body" in detail(refused.body)
     assert web.take("q").status == 204
 
 
@@ -362,7 +362,7 @@ def test_a_message_that_is_too_large_is_refused_and_the_largest_is_not(web: Web)
     refused = web.fetch("POST", "/q/messages", bytes(256 * 1024))
 
     assert refused.status == 403
-    assert "takes 262144 at once" in detail(refused.body)
+    assert "allows at most 262144 in one request" in detail(refused.body)
     batch = json.dumps([{"Body": "x" * 150_000}] * 2).encode()
     assert web.fetch("POST", "/q/messages", batch, BATCH).status == 403
 

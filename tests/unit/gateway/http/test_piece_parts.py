@@ -83,7 +83,7 @@ def test_a_part_out_of_turn_gives_the_piece_up(before: list[int]) -> None:
     for part in before:
         gathering.add(part, b"x")
 
-    assert "begin it anew" in gathering.refused(2, b"x", STAGE_LOST)
+    assert "send it again" in gathering.refused(2, b"x", STAGE_LOST)
     gathering.refused(1, b"x", STAGE_LOST)
 
 
@@ -95,7 +95,7 @@ def test_a_message_that_the_entity_does_not_take_is_given_up_as_soon_as_that_is_
     gathering = Gathering()
     gathering.add(0, bytes(900), size_max=1_000)
 
-    assert "more than 1000 bytes" in gathering.refused(1, bytes(900), TOO_LARGE, size_max=1_000)
+    assert "at most 1000 bytes" in gathering.refused(1, bytes(900), TOO_LARGE, size_max=1_000)
     gathering.refused(1, b"x", STAGE_LOST)
 
 
@@ -143,7 +143,7 @@ def test_when_all_room_is_taken_who_has_the_most_makes_room_for_who_has_less() -
 
     assert gathering.add(0, half, key=new) is None
 
-    assert "begin it anew" in gathering.refused(1, b"x", STAGE_LOST, key=OTHER)
+    assert "send it again" in gathering.refused(1, b"x", STAGE_LOST, key=OTHER)
     for client, piece in (("a", 0), ("b", 0), ("b", 1), ("c", 0)):
         assert gathering.add(1, b"", key=(client, 7, "s", piece)) is None
 

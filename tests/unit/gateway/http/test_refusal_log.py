@@ -44,5 +44,5 @@ def test_the_next_minute_tells_how_much_was_left_out(
         web.pass_s(WINDOW_MS // 1000)
         web.fetch("GET", "/q", token="SharedAccessSignature none")
 
-    assert told(caplog)[OF_PEER_MAX] == "5 more refusals were told at DEBUG only"
+    assert told(caplog)[OF_PEER_MAX] == "5 more refusals were logged at DEBUG only"
     assert told(caplog)[-1].startswith("401 Unauthorized: MalformedToken")

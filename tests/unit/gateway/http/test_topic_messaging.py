@@ -175,7 +175,7 @@ def test_nothing_is_sent_below_a_topic(web: Web, path: str) -> None:
 
     assert response.status == 400
     # What is refused is named as a whole: to its entity somebody may well send.
-    assert f"Nothing can be sent to '{path}'".lower().encode() in response.body.lower()
+    assert f"Messages cannot be sent to '{path}'".lower().encode() in response.body.lower()
 
 
 @pytest.mark.parametrize("path", ["news/subscriptions/none", "none/subscriptions/eu"])

@@ -22,7 +22,7 @@ KEY_FILE_BYTES_MAX: Final = 4096
 
 _RIGHTS: Final = {"listen": "Listen", "send": "Send", "manage": "Manage"}
 
-_ENTITY: Final = "A queue or topic.  [default: the namespace]"
+_ENTITY: Final = "Path of a queue or topic.  [default: the namespace]"
 
 
 def _entity_option() -> click.Option:
@@ -34,8 +34,8 @@ def _rule_parameters(*more: click.Parameter) -> list[click.Parameter]:
 
 
 def _change_options() -> list[click.Parameter]:
-    rights = "Listen, Send, Manage (holds both others), with commas between."
-    key = "File with the key; - reads standard input."
+    rights = "Listen, Send, Manage (includes the other two), separated by commas."
+    key = "File with the key; - means standard input."
     return [
         click.Option(["--rights"], metavar="RIGHTS", help=rights),
         click.Option(["--primary-key-file"], metavar="FILE", help=key),
@@ -73,14 +73,14 @@ def show(name: str, **options: str | int | bool | None) -> None:
 
 @rule.command(params=_rule_parameters(*_change_options()))
 def create(name: str, **options: str | int | bool | None) -> None:
-    """Create the access rule NAME; keys that are not given are made."""
+    """Create the access rule NAME; keys that are not given are generated."""
 
     def act(bus: ApiClient, to: Console) -> None:
         asked = _asked(options)
         if "rights" not in asked:
-            raise Usage("say what the rule allows, as in --rights Listen,Send")
+            raise Usage("give the rights of the rule, as in --rights Listen,Send")
         if _exists(bus, _path(options, name)):
-            raise Refused(f"there is an access rule {name} already: `sas rule update` changes it")
+            raise Refused(f"the access rule {name} already exists: `sas rule update` changes it")
         _show(to, bus.put(_path(options, name), asked))
 
     _run(options, act)
@@ -88,7 +88,7 @@ def create(name: str, **options: str | int | bool | None) -> None:
 
 @rule.command(params=_rule_parameters(*_change_options()))
 def update(name: str, **options: str | int | bool | None) -> None:
-    """Change the access rule NAME; what is not given stays."""
+    """Change the access rule NAME; what is not given stays as it is."""
 
     def act(bus: ApiClient, to: Console) -> None:
         asked = _asked(options)
@@ -102,7 +102,7 @@ def update(name: str, **options: str | int | bool | None) -> None:
 
 @rule.command(params=_rule_parameters())
 def delete(name: str, **options: str | int | bool | None) -> None:
-    """Delete the access rule NAME; whatever was opened with its keys ends."""
+    """Delete the access rule NAME; links and tokens made with its keys end."""
 
     def act(bus: ApiClient, to: Console) -> None:
         bus.delete(_path(options, name))
@@ -117,9 +117,9 @@ def delete(name: str, **options: str | int | bool | None) -> None:
     )
 )
 def rotate(name: str, which: str, **options: str | int | bool | None) -> None:
-    """Put a new key in the place of the primary or the secondary key of the rule NAME.
+    """Replace the primary or the secondary key of the rule NAME by a new one.
 
-    The other key goes on working: rotate the one that nobody uses any more.
+    The other key stays valid: rotate the key that is no longer used.
     """
     _run(
         options,
@@ -129,17 +129,19 @@ def rotate(name: str, which: str, **options: str | int | bool | None) -> None:
 
 @sas.command(
     params=[
-        click.Option(["--entity"], metavar="NAME", help="What the token is for.  [default: all]"),
+        click.Option(
+            ["--entity"], metavar="NAME", help="Entity that the token is for.  [default: all]"
+        ),
         click.Option(["--ttl"], metavar="DURATION", default="1h", help="[default: 1h]"),
         *access_options(),
     ]
 )
 def token(**options: str | int | bool | None) -> None:
-    """Make a token from a key, here and without asking the bus."""
+    """Make a token from a key, locally, without asking the bus."""
 
     def act(access: ClientAccess, to: Console) -> None:
         if access.credential.token:
-            raise Usage("a token cannot make another one: give --key-name and --key")
+            raise Usage("a token cannot be made from another token: give --key-name and --key")
         expires_at_s = int(time.time()) + _ttl_s(str(options["ttl"]))
         resource = _resource(access.endpoint, text_option(options, "entity"))
         made = access.credential.token_for(resource, expires_at_s=expires_at_s)
@@ -153,19 +155,21 @@ def token(**options: str | int | bool | None) -> None:
     "connection-string",
     params=[
         click.Option(
-            ["--rule"], metavar="NAME", help="Whose key it holds.  [default: the rule that signs]"
+            ["--rule"],
+            metavar="NAME",
+            help="Rule whose key it contains.  [default: the rule that signs]",
         ),
         _entity_option(),
         click.Option(
             ["--amqp-port"],
             type=click.IntRange(1, 65_535),
-            help=f"Port that it names.  [default: {AMQP_PORT} for http, none for https]",
+            help=f"Port in the string.  [default: {AMQP_PORT} for http, none for https]",
         ),
         *access_options(),
     ],
 )
 def show_connection_string(**options: str | int | bool | None) -> None:
-    """Show what clients connect with."""
+    """Show the connection string for clients."""
 
     def act(access: ClientAccess, to: Console) -> None:
         entity = text_option(options, "entity")
@@ -228,7 +232,7 @@ def _rights(text: str) -> list[str]:
 
 
 def _read_key(path: str) -> str:
-    """A key from a file: on a command line everybody on the machine could read it."""
+    """Read a key from a file: on a command line every user of the machine could see it."""
     if path == "-":
         return sys.stdin.read(KEY_FILE_BYTES_MAX).strip()
     try:
@@ -256,8 +260,8 @@ def _credential(access: ClientAccess, rule_name: str | None, entity: str | None)
     key = shown.get("primary_key")
     if not isinstance(key, str):
         raise Refused(
-            f"the key of {rule_name} is in the settings of the bus and not told: sign with it "
-            f"yourself, with --key-name {rule_name} and --key"
+            f"the key of {rule_name} is in the settings of the bus and is not shown: sign "
+            f"with --key-name {rule_name} and --key"
         )
     return Credential(rule_name, key)
 
@@ -268,7 +272,7 @@ def _ttl_s(text: str) -> int:
     except ValueError as error:
         raise Usage(f"--ttl: {error}") from error
     if not 1 <= ttl_s <= TTL_S_MAX:
-        raise Usage(f"--ttl {text} is not from 1s to {TTL_S_MAX // 86_400}d")
+        raise Usage(f"--ttl {text} must be from 1s to {TTL_S_MAX // 86_400}d")
     return ttl_s
 
 

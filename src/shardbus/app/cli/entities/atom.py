@@ -15,7 +15,7 @@ from shardbus.gateway.http.atom.descriptions import DESCRIPTION_OF, elements_of
 from shardbus.gateway.http.atom.entries import ATOM, EXTENSION
 from shardbus.gateway.http.atom.markup import Element
 
-# Of a page of a hundred entities, each with as many rules as it may have.
+# For a page of a hundred entities, each with the maximum number of rules.
 ELEMENTS_MAX: Final = 100_000
 
 _COUNT_NAMES: Final = {
@@ -29,9 +29,9 @@ _COUNT_NAMES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EntityKind:
-    """A kind of entity: its word, the name of its description, and what people are asked about.
+    """A kind of entity: its word, the name of its description, and its options.
 
-    `elements` are in the dialect's order: a strict reader of the original refuses any other.
+    `elements` are in the dialect's order: a strict reader of the service refuses any other.
     """
 
     word: str
@@ -53,17 +53,17 @@ SUBSCRIPTION: Final = _kind(entity_property.SUBSCRIPTION)
 
 
 class AtomError(CommandError):
-    """A document that is not what the management API answers."""
+    """A document that is not a valid answer of the management API."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtomDescription:
     """An entity as the bus describes it: element texts by name, and counts by kind.
 
-    What was set aside is damaged and not among the messages of `message_count`.
-    `size_max_mb` is size times fragments (R9): the API reports the product. `fragment_count` is
-    None when a bus does not tell it. A subscription has its own name only and no size. `warnings`
-    say what in the description will hardly do what somebody wants.
+    Messages that were set aside are damaged and not in `message_count`. `size_max_mb` is size times
+    fragments (R9): the API reports the product. `fragment_count` is None when a bus does not report
+    it. A subscription has its short name only and no size. `warnings` lists parts of the
+    description that are probably mistakes.
     """
 
     name: str
@@ -82,7 +82,7 @@ def write_entity(
 ) -> bytes:
     """The entry that creates or updates an entity with these elements, in the dialect's order.
 
-    `rule` is what a subscription is created with.
+    `rule` is the initial rule of a subscription.
     """
     description = ElementTree.Element(f"{{{CONNECT}}}{kind.description}")
     for name in kind.elements:
@@ -150,7 +150,7 @@ def _read_json_error(document: bytes) -> str:
 
 
 def parse(document: bytes) -> Element:
-    """The root of a document; AtomError when it is none, or one that nobody should read."""
+    """The root of a document; AtomError when it is invalid or exceeds a bound."""
     try:
         return markup.parse(document, ELEMENTS_MAX)
     except Refused as refusal:

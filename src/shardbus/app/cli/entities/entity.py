@@ -1,4 +1,4 @@
-"""What the commands of queues, topics, subscriptions and rules do alike."""
+"""What the commands for queues, topics, subscriptions and rules share."""
 
 import sys
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from shardbus.app.cli.failures import Usage
 
 
 def run(options: Options, act: Callable[[Management, Console], None]) -> None:
-    """Do something with the bus that the options name, and end the process."""
+    """Call `act` with the bus of the options, and end the process."""
     console = Console(bool(options.get("is_json")))
 
     def command() -> int:
@@ -25,12 +25,12 @@ def run(options: Options, act: Callable[[Management, Console], None]) -> None:
 def changes(elements: dict[str, str]) -> dict[str, str]:
     """The elements that an update changes; Usage when there are none."""
     if not elements:
-        raise Usage("nothing to change: name a property, as in --lock-duration 30s")
+        raise Usage("nothing to change: give a property, as in --lock-duration 30s")
     return elements
 
 
 def delete_entity(bus: Management, to: Console, kind: EntityKind, path: str) -> None:
-    """Delete an entity; NotFound when that is of another kind than the command says."""
+    """Delete an entity; NotFound when it is of another kind than the command says."""
     bus.entity(kind, path)
     bus.delete(path)
     to.show({"name": path, "deleted": True}, f"deleted {path}")

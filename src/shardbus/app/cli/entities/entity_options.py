@@ -1,4 +1,4 @@
-"""The properties of entities as command-line options, and as lines of what is shown."""
+"""The properties of entities as command-line options, and as lines of output."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ _METAVARS: Final = {NUMBER: "N", MEGABYTES: "GB", DURATION: "DURATION"}
 
 
 def option_parameters(kind: EntityKind, *, is_update: bool) -> list[click.Parameter]:
-    """Every option of a kind; an update has none for what is settled at creation."""
+    """Every option of a kind; an update has none for properties that are fixed at creation."""
     return [_parameter(each) for each in kind.options if not (is_update and each.is_fixed)]
 
 
@@ -31,7 +31,7 @@ def elements_from(kind: EntityKind, options: Options) -> dict[str, str]:
 
 
 def property_rows(kind: EntityKind, elements: dict[str, str]) -> list[tuple[str, str]]:
-    """What a table shows of a description."""
+    """The rows of a table for a description."""
     return [
         (each.label, to_words(text) if each.form == DURATION else text)
         for each in kind.options
@@ -53,7 +53,7 @@ def _parameter(each: EntityProperty) -> click.Option:
 
 
 def _text(each: EntityProperty, value: str | int | bool) -> str:
-    """The element's text for a value that was typed."""
+    """The element's text for an option value."""
     if each.form == FLAG:
         return "true" if value else "false"
     if each.form == MEGABYTES:

@@ -34,7 +34,7 @@ def _name() -> click.Argument:
     params=[
         _name(),
         *definition_options(),
-        click.Option(["--start", "is_started"], is_flag=True, help="Start it, too."),
+        click.Option(["--start", "is_started"], is_flag=True, help="Start it after defining it."),
         *access_options(),
     ]
 )
@@ -63,7 +63,7 @@ def list_pipelines(**options: str | int | bool | None) -> None:
 
 @pipeline.command(params=[_name(), *access_options()])
 def start(name: str, **options: str | int | bool | None) -> None:
-    """Run the pipeline NAME, also after restarts of the bus."""
+    """Start the pipeline NAME; it also runs after restarts of the bus."""
     _run(options, lambda api, console: _show(console, api.post(_path(name, "start"), {})))
 
 
@@ -75,7 +75,7 @@ def start(name: str, **options: str | int | bool | None) -> None:
     ]
 )
 def stop(name: str, no_wait: bool, **options: str | int | bool | None) -> None:
-    """End the pipeline NAME when its batch has ended."""
+    """Stop the pipeline NAME after its present batch."""
 
     def act(api: ApiClient, console: Console) -> None:
         found = api.post(_path(name, "stop"), {})
@@ -90,13 +90,13 @@ def stop(name: str, no_wait: bool, **options: str | int | bool | None) -> None:
     params=[
         _name(),
         click.Option(
-            ["--watch", "is_watching"], is_flag=True, help="One line that is written over."
+            ["--watch", "is_watching"], is_flag=True, help="Show one line that is updated in place."
         ),
         *access_options(),
     ]
 )
 def status(name: str, is_watching: bool, **options: str | int | bool | None) -> None:
-    """Show how the pipeline NAME is defined, and how it goes."""
+    """Show the definition and the state of the pipeline NAME."""
     if is_watching and options.get("is_json"):
         is_watching = False
         _fail(options, Usage("--watch is for people and --json for programs: give one of them"))
@@ -117,13 +117,13 @@ def status(name: str, is_watching: bool, **options: str | int | bool | None) -> 
             ["--lines", "top"],
             type=click.IntRange(1, LOG_LINES_MAX),
             metavar="N",
-            help="At most so many, the last ones.",
+            help="Maximum number of lines, the latest ones.",
         ),
         *access_options(),
     ]
 )
 def logs(name: str, top: int | None, **options: str | int | bool | None) -> None:
-    """Show what the driver of the pipeline NAME wrote last."""
+    """Show the latest output of the driver of the pipeline NAME."""
 
     def act(api: ApiClient, console: Console) -> None:
         found = api.get(_path(name, "logs"), top=top)
@@ -171,12 +171,13 @@ def wait_until_over(look: Callable[[], Document], wait: Callable[[float], None])
             return found
         wait(WATCH_S)
     raise ServerUnavailable(
-        f"the pipeline has not ended after {STOP_WAIT_S} s; `shardbus pipeline status` shows it"
+        f"the pipeline has not stopped after {STOP_WAIT_S} s; `shardbus pipeline status` "
+        "shows its state"
     )
 
 
 def watch(look: Callable[[], Document], wait: Callable[[float], None]) -> None:
-    """One line, written over until the pipeline is over or somebody interrupts."""
+    """One line, updated in place until the pipeline has ended or the user interrupts."""
     width = 0
     try:
         while True:

@@ -1,6 +1,6 @@
-"""The options that a pipeline is defined with, and what is asked of the API for them.
+"""The options that define a pipeline, and the resulting request to the API.
 
-They are made of the members of the kinds of pipelines; a member that several kinds have is one
+They are derived from the members of the kinds of pipelines; a member of several kinds is one
 option.
 """
 
@@ -26,7 +26,7 @@ _DEFAULT_KIND: Final = next(iter(KINDS))
 
 @final
 class _Member:
-    """A member of definitions, as the command line has it."""
+    """A member of definitions, as a command-line option."""
 
     def __init__(self, field: Field) -> None:
         self.name = field.encode_name
@@ -41,7 +41,7 @@ class _Member:
 
     @property
     def parameter(self) -> str:
-        """What click calls the value."""
+        """The parameter name in click."""
         return f"{self.option}_" if self.is_mapping else self.option
 
     def to_option(self) -> click.Option:
@@ -72,7 +72,7 @@ class _Member:
 
 
 def definition_options() -> list[click.Option]:
-    """Of all kinds, and then those of each."""
+    """The options of all kinds, and then those of each."""
     kinds = click.Option(
         ["--kind"],
         type=click.Choice(list(KINDS)),
@@ -84,7 +84,7 @@ def definition_options() -> list[click.Option]:
 def wanted_definition(
     name: str, options: Mapping[str, str | int | bool | tuple[str, ...] | None]
 ) -> Document:
-    """What is asked of the API; Usage when an option cannot be read."""
+    """The request to the API; Usage when an option is invalid."""
     wanted: Document = {}
     kind = options.get(_KIND)
     if isinstance(kind, str):
@@ -107,7 +107,7 @@ def _told_kinds() -> str:
 
 
 def _members() -> dict[str, _Member]:
-    """By name; those that all kinds have come first."""
+    """By name; members of all kinds come first."""
     found: dict[str, _Member] = {}
     fields = [_fields(kind) for kind in KINDS.values()]
     shared = set.intersection(*({field.encode_name for field in one} for one in fields))
@@ -129,7 +129,7 @@ def _fields(kind: type[Struct]) -> tuple[Field, ...]:
 
 
 def _plain(described: msgspec.inspect.Type) -> tuple[msgspec.inspect.Type, dict[str, object]]:
-    """A type without what is said of it, and what the command line says."""
+    """A type without its annotations, and the annotations for the command line."""
     if isinstance(described, Metadata):
         return described.type, dict(described.extra or {})
     return described, {}

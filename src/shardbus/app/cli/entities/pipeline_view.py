@@ -1,4 +1,4 @@
-"""What people see of pipelines: a table, a list, and one line that is written over."""
+"""Output about pipelines: a table, a list, and one line that is updated in place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ONLY_IF_ANY: Final = ("rate_max", "rows_planned", "rows_max")
 
 
 def progress_line(found: Document) -> str:
-    """How far it is: of all rows that were captured or sent and those that wait, the former."""
+    """The progress: the share of rows captured or sent in all rows, including those that wait."""
     progress = _progress(found)
     rows, backlog = _number(progress, "rows_total"), _number(progress, "backlog")
     share = rows / (rows + backlog) if rows + backlog else 0.0
@@ -30,7 +30,7 @@ def progress_line(found: Document) -> str:
 
 
 def shown(found: Document) -> str:
-    """All that is known of a pipeline, a line for each."""
+    """Everything known about a pipeline, a line for each value."""
     progress = _progress(found)
     rows = [(name, value) for name, value in found.items() if name not in _UNTOLD]
     rows += progress.items()
@@ -61,7 +61,7 @@ def listed(found: Document) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As people say it, in one or two units."""
+    """A duration for people, in one or two units."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

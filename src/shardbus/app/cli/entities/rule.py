@@ -32,7 +32,7 @@ def create(
     action_parameters: Texts,
     **options: str | int | bool | None,
 ) -> None:
-    """Create the rule NAME of SUBSCRIPTION of TOPIC; it takes everything unless it has a filter."""
+    """Create the rule NAME of SUBSCRIPTION of TOPIC; without a filter it matches everything."""
 
     def act(bus: Management, to: Console) -> None:
         made = rule_from(name, options, parameters, properties, action_parameters)
@@ -67,7 +67,7 @@ def update(
     action_parameters: Texts,
     **options: str | int | bool | None,
 ) -> None:
-    """Put another rule in the place of the rule NAME of SUBSCRIPTION of TOPIC."""
+    """Replace the rule NAME of SUBSCRIPTION of TOPIC."""
 
     def act(bus: Management, to: Console) -> None:
         made = rule_from(name, options, parameters, properties, action_parameters)
@@ -112,7 +112,7 @@ def _show_all(to: Console, rules: list[AtomRule]) -> None:
 
 
 def document(shown: AtomRule) -> dict[str, Json]:
-    """The JSON form of a rule: what its kind of filter has, and the action or null."""
+    """The JSON form of a rule: the members of its kind of filter, and the action or null."""
     filter: dict[str, Json] = {"kind": _WORDS.get(shown.filter, shown.filter)}
     if shown.filter == SQL:
         filter["expression"] = shown.expression
@@ -133,7 +133,7 @@ def document(shown: AtomRule) -> dict[str, Json]:
 
 
 def filter_text(shown: AtomRule) -> str:
-    """What the filter of a rule lets in, in a line."""
+    """The filter of a rule in one line."""
     if shown.filter == SQL:
         return shown.expression
     if shown.filter != CORRELATION:

@@ -27,13 +27,13 @@ FIELDS: Final = (
     "ReplyToSessionId",
     "ContentType",
 )
-# A name that is not declared by the serializer itself: it writes a prefix only for what it sees.
+# Not a namespace that the serializer declares: it writes a prefix only for names that it sees.
 _PREFIX: Final = "d6p1"
 
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A named value: `type` is a type of XML Schema, `text` the value in its words."""
+    """A named value: `type` is a type of XML Schema, `text` the value in that type's form."""
 
     name: str
     type: str
@@ -42,7 +42,9 @@ class Typed:
 
 @dataclass(frozen=True, slots=True)
 class AtomRule:
-    """A rule; `filter` is the name of the filter's type in the dialect, an empty action is none."""
+    """A rule; `filter` is the name of the filter's type in the dialect, an empty action means
+    none.
+    """
 
     name: str
     filter: str = TRUE
@@ -75,11 +77,11 @@ def write_rule(rule: AtomRule, element_name: str) -> ElementTree.Element:
 
 
 def read_rule(entry: Element) -> AtomRule:
-    """The rule of an entry; AtomError when there is none in it."""
+    """The rule of an entry; AtomError when the entry has none."""
     description = content_of(entry, "RuleDescription")
     filter = None if description is None else description.child(CONNECT, "Filter")
     if description is None or filter is None:
-        raise AtomError("the answer describes no rule")
+        raise AtomError("the answer has no rule")
     action = description.child(CONNECT, "Action")
     is_acting = action is not None and _type(action) == "SqlRuleAction"
     return AtomRule(

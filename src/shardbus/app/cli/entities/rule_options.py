@@ -1,4 +1,4 @@
-"""A rule as command-line options: what it compares, and what it changes."""
+"""A rule as command-line options: its filter and its action."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ from shardbus.app.cli.failures import Usage
 TYPES: Final = ("string", "int", "long", "double", "boolean", "dateTime", "duration")
 
 Texts = tuple[str, ...]
-"""What an option that may be given several times holds."""
+"""The values of an option that may be given several times."""
 
 _FLAGS: Final = {
     "CorrelationId": "--correlation-id",
@@ -48,7 +48,7 @@ def rule_parameters() -> list[click.Parameter]:
             ["--parameter", "parameters"],
             multiple=True,
             metavar=_TYPED,
-            help=f"Value of a @NAME in --sql. TYPE: {', '.join(TYPES)}.",
+            help=f"Value of an @NAME in --sql. TYPE: {', '.join(TYPES)}.",
         ),
         *fields,
         click.Option(
@@ -58,12 +58,14 @@ def rule_parameters() -> list[click.Parameter]:
             help="Match messages with this application property.",
         ),
         click.Option(["--never", "is_never"], is_flag=True, help="Match nothing."),
-        click.Option(["--action"], metavar="STATEMENTS", help="SQL that changes what matched."),
+        click.Option(
+            ["--action"], metavar="STATEMENTS", help="SQL action that changes matching messages."
+        ),
         click.Option(
             ["--action-parameter", "action_parameters"],
             multiple=True,
             metavar=_TYPED,
-            help="Value of a @NAME in --action.",
+            help="Value of an @NAME in --action.",
         ),
     ]
 
@@ -71,17 +73,17 @@ def rule_parameters() -> list[click.Parameter]:
 def rule_from(
     name: str, options: Options, parameters: Texts, properties: Texts, action_parameters: Texts
 ) -> AtomRule:
-    """The rule that was typed; Usage when its parts do not go together."""
+    """The rule of the options; Usage when they contradict each other."""
     expression = text_option(options, "sql")
     fields = _fields(options)
     ways = [expression is not None, bool(fields or properties), bool(options.get("is_never"))]
     if sum(ways) > 1:
-        raise Usage("a rule has one filter: --sql, or fields and properties, or --never")
+        raise Usage("a rule can have only one filter: --sql, or fields and properties, or --never")
     if parameters and expression is None:
-        raise Usage("--parameter gives a value to a @name in --sql, which is missing")
+        raise Usage("--parameter sets an @name in --sql: give --sql too")
     action = text_option(options, "action") or ""
     if action_parameters and not action:
-        raise Usage("--action-parameter gives a value to a @name in --action, which is missing")
+        raise Usage("--action-parameter sets an @name in --action: give --action too")
     return AtomRule(
         name,
         filter=next((kind for kind, is_given in zip(_KINDS, ways, strict=True) if is_given), TRUE),
@@ -97,7 +99,7 @@ def rule_from(
 def is_rule_given(
     options: Options, parameters: Texts, properties: Texts, action_parameters: Texts
 ) -> bool:
-    """Whether any option of a rule was typed."""
+    """Whether any option of a rule was given."""
     names = ["sql", "action", *(_option_name(flag) for flag in _FLAGS.values())]
     is_named = any(options.get(name) is not None for name in names)
     is_listed = bool(parameters or properties or action_parameters)

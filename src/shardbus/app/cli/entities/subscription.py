@@ -40,7 +40,7 @@ def create(
     action_parameters: Texts,
     **options: str | int | bool | None,
 ) -> None:
-    """Create the subscription NAME of TOPIC; it gets everything unless a rule is given."""
+    """Create the subscription NAME of TOPIC; it gets every message unless a rule is given."""
 
     def rule() -> AtomRule | None:
         lists = (parameters, properties, action_parameters)
@@ -95,7 +95,7 @@ def delete(topic: str, name: str, **options: str | int | bool | None) -> None:
 
 
 def path_of(topic: str, name: str) -> str:
-    """Where the API has a subscription."""
+    """The path of a subscription in the API."""
     return f"{topic}/Subscriptions/{name}"
 
 

@@ -17,7 +17,7 @@ def browse(
     start: int | None = None,
     session_id: str | None = None,
 ) -> Iterator[list[Document]]:
-    """Messages in pages, at most so many, None: all. The pages end where the messages do."""
+    """Messages in pages, at most `count`, None: all. The pages end with the messages."""
     left, cursor = count, None
     while left is None or left > 0:
         top = PAGE_COUNT if left is None else min(left, PAGE_COUNT)

@@ -1,4 +1,4 @@
-"""`shardbus deadletter`: what could not be delivered, why, and what becomes of it."""
+"""`shardbus deadletter`: lists, resubmits and purges messages that could not be delivered."""
 
 import sys
 from collections import Counter
@@ -38,7 +38,7 @@ def deadletter() -> None:
         click.Option(
             ["--summary", "is_summary"],
             is_flag=True,
-            help="How many there are for each reason, of all dead letters.",
+            help="Show only the number of dead letters for each reason.",
         ),
         *output_options(),
         *access_options(),
@@ -64,7 +64,7 @@ def list_dead_letters(entity: str, **options: str | int | bool | None) -> None:
             ["--count"],
             type=click.IntRange(1, COUNT_MAX),
             metavar="N",
-            help="At most so many, the oldest first.  [default: all there are]",
+            help="Maximum number, the oldest first.  [default: all]",
         ),
         click.Option(
             ["--number", "numbers"],
@@ -79,9 +79,9 @@ def list_dead_letters(entity: str, **options: str | int | bool | None) -> None:
 def resubmit_dead_letters(
     entity: str, numbers: tuple[int, ...], **options: str | int | bool | None
 ) -> None:
-    """Send the dead letters of ENTITY again, as they were sent first, each of them once.
+    """Send the dead letters of ENTITY again, as they were first sent, each of them once.
 
-    Those of a subscription go to its topic, and so to every subscription that wants them.
+    Those of a subscription go to its topic, and so to every subscription whose rules match.
     """
     console = Console(bool(options.get("is_json")))
 
@@ -122,8 +122,7 @@ def _resubmit_numbered(api: ApiClient, path: str, numbers: tuple[int, ...]) -> i
     if isinstance(missing, list) and missing:
         listed = ", ".join(map(str, missing))
         raise NotFound(
-            f"{done} dead letters were resubmitted; these are not there, or somebody has them "
-            f"locked: {listed}."
+            f"{done} dead letters were resubmitted; these were not found, or are locked: {listed}."
         )
     return done
 

@@ -1,4 +1,4 @@
-"""Which messages a command means: ENTITY, a subscription of it, its dead letters."""
+"""Which messages a command means: those of ENTITY, of a subscription, or dead letters."""
 
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 def entity_parameters(*, has_subscription: bool = True) -> list[click.Parameter]:
-    """ENTITY and, for commands that receive, the option that names a subscription of it."""
+    """ENTITY and, for commands that receive, the option for a subscription."""
     entity = click.Argument(["entity"], shell_complete=complete_entity)
     if not has_subscription:
         return [entity]
@@ -26,19 +26,19 @@ def entity_parameters(*, has_subscription: bool = True) -> list[click.Parameter]
 
 def dead_letter_option() -> click.Option:
     return click.Option(
-        ["--dead-letter", "is_dead_letter"], is_flag=True, help="Its dead letters instead."
+        ["--dead-letter", "is_dead_letter"], is_flag=True, help="Use the dead letters instead."
     )
 
 
 def message_path(entity: str, options: Options, *, is_dead_letter: bool = False) -> str:
-    """The path of messages in the API. Usage when the two ways to name a subscription collide."""
+    """The path of messages in the API. Usage when a subscription is given in both ways."""
     path = entity.strip("/")
     if not path:
-        raise Usage("ENTITY is empty: name a queue, or a topic with --subscription")
+        raise Usage("ENTITY is empty: give a queue, or a topic with --subscription")
     subscription = text_option(options, "subscription")
     if subscription is not None:
         if "/subscriptions/" in path.lower():
-            raise Usage(f"{entity} names a subscription already: leave --subscription out")
+            raise Usage(f"{entity} already names a subscription: leave out --subscription")
         path = f"{path}/Subscriptions/{subscription}"
     if is_dead_letter and not path.lower().endswith(f"/{DEAD_LETTERS}".lower()):
         path = f"{path}/{DEAD_LETTERS}"
@@ -49,7 +49,9 @@ def whole(document: Document, name: str) -> int:
     """A number in an answer."""
     value = document.get(name)
     if not isinstance(value, int):
-        raise CommandError(f"the bus gave an answer without {name}: is it of another version?")
+        raise CommandError(
+            f"the answer of the bus has no {name}: the bus may be of another version"
+        )
     return value
 
 
@@ -61,7 +63,7 @@ def documents(document: Document, name: str) -> list[Document]:
 
 
 def with_api(options: Options, path: str, act: Callable[[ApiClient], T]) -> T:
-    """Do something at a path, and say more when there is nothing."""
+    """Call `act` with the API, and explain a path that does not exist."""
     try:
         return act(access_from(options).api())
     except NotFound as error:

@@ -1,4 +1,4 @@
-"""What a message is to say beside its body, as options of `shardbus send`."""
+"""The properties of a message as options of `shardbus send`."""
 
 import json
 import re
@@ -16,13 +16,23 @@ from shardbus.app.cli.failures import Usage
 
 _ROWS: Final = (
     ("--session", "session_id", "ID", "Session of the message."),
-    ("--partition-key", "partition_key", "KEY", "Messages with one key are in one fragment."),
+    (
+        "--partition-key",
+        "partition_key",
+        "KEY",
+        "Partition key: messages with the same key are in one fragment.",
+    ),
     ("--message-id", "message_id", "ID", "Id of the message.  [default: a new one]"),
-    ("--subject", "subject", "TEXT", "What the message is about; also called its label."),
-    ("--correlation-id", "correlation_id", "ID", "Id of what the message answers."),
-    ("--content-type", "content_type", "TYPE", "What the body is, as in text/plain."),
-    ("--to", "to", "TEXT", "Whom the message is for; the bus does not look at it."),
-    ("--reply-to", "reply_to", "ENTITY", "Where answers go."),
+    ("--subject", "subject", "TEXT", "Subject of the message; also called its label."),
+    (
+        "--correlation-id",
+        "correlation_id",
+        "ID",
+        "Correlation id: the id of the message that this one answers.",
+    ),
+    ("--content-type", "content_type", "TYPE", "Content type of the body, as in text/plain."),
+    ("--to", "to", "TEXT", "Recipient of the message; the bus ignores it."),
+    ("--reply-to", "reply_to", "ENTITY", "Address for replies."),
 )
 _PROPERTY: Final = re.compile(r"([^=:]+|[^=]+?)(:?=)(.*)", re.DOTALL)
 
@@ -38,19 +48,19 @@ def message_parameters() -> list[click.Parameter]:
             ["--property", "properties"],
             metavar="NAME=TEXT",
             multiple=True,
-            help="Custom property; NAME:=JSON for a number, a boolean or null.",
+            help="Application property; NAME:=JSON for a number, a boolean or null.",
         ),
-        click.Option(["--ttl"], metavar="DURATION", help="How long it lives, as in 30s or 2h."),
+        click.Option(["--ttl"], metavar="DURATION", help="Time to live, as in 30s or 2h."),
         click.Option(
             ["--at"],
             metavar="TIME",
-            help="When it is enqueued: 2026-01-02T03:04:05Z (UTC), or +10m from now.",
+            help="When to enqueue it: 2026-01-02T03:04:05Z (UTC), or +10m from now.",
         ),
     ]
 
 
 def members_from(options: Options, properties: Sequence[str], now: datetime) -> Document:
-    """The members of a message document that options give, all but its body."""
+    """The members of a message document from the options, except the body."""
     said: Document = {}
     for _, member, _, _ in _ROWS:
         text = text_option(options, member)
@@ -77,7 +87,7 @@ def read_property(text: str) -> tuple[str, Json]:
     try:
         number: Json = json.loads(value)
     except ValueError as error:
-        raise Usage(f"--property {text!r} is no JSON behind := ({error})") from error
+        raise Usage(f"--property {text!r} must have JSON after := ({error})") from error
     return name, number
 
 
@@ -89,7 +99,7 @@ def duration_ms(flag: str, text: str) -> int:
 
 
 def moment(flag: str, text: str, now: datetime) -> str:
-    """A moment as the API takes it, of an ISO time (UTC unless it says) or of `+10m`."""
+    """A moment for the API, from an ISO time (UTC by default) or from `+10m`."""
     if text.startswith("+"):
         at = now + timedelta(milliseconds=duration_ms(flag, text[1:]))
     else:
@@ -97,6 +107,6 @@ def moment(flag: str, text: str, now: datetime) -> str:
             at = datetime.fromisoformat(text)
         except ValueError as error:
             raise Usage(
-                f"{flag} {text!r} is no time: write 2026-01-02T03:04:05Z, or +10m from now"
+                f"{flag} {text!r} is not a time: write 2026-01-02T03:04:05Z, or +10m from now"
             ) from error
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).astimezone(UTC).isoformat()

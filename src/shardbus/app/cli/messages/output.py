@@ -1,4 +1,4 @@
-"""How commands print messages: as people read them, or as programs take them."""
+"""How commands print messages: as text for people, or as JSON for programs."""
 
 import json
 import sys
@@ -13,13 +13,13 @@ from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.cli.messages.text import body_bytes, details
 
 Text = Callable[[list[Document]], bytes]
-"""Messages as people read them."""
+"""Formats messages for people."""
 
 
 class Printer:
-    """Prints messages as they come; what was printed is out when `show` returns.
+    """Prints messages as they come; they are flushed when `show` returns.
 
-    As one JSON list, a document a line, with all details, or else as `text` has it.
+    As one JSON list, one document per line, with all details, or in the format of `text`.
     """
 
     def __init__(self, options: Options, text: Text) -> None:
@@ -41,7 +41,7 @@ class Printer:
         sys.stdout.buffer.flush()
 
     def end(self) -> None:
-        """Close the list, so that also an empty one, or one cut short, is one JSON document."""
+        """Close the list, so that an empty or truncated one is also one JSON document."""
         if self._is_json:
             sys.stdout.buffer.write(b"\n]\n" if self._count else b"[]\n")
         sys.stdout.buffer.flush()
@@ -67,17 +67,19 @@ def output_options() -> list[click.Parameter]:
         click.Option(
             ["--jsonl", "is_lines"],
             is_flag=True,
-            help="Print a JSON document a line; `send --jsonl` takes them.",
+            help="Print one JSON document per line; `send --jsonl` reads them.",
         ),
-        click.Option(["--details", "is_detailed"], is_flag=True, help="Print all of a message."),
+        click.Option(
+            ["--details", "is_detailed"], is_flag=True, help="Print everything about each message."
+        ),
     ]
 
 
 def run_printing(options: Options, text: Text, act: Callable[[Printer], None]) -> None:
-    """Do something that prints messages, and end the process.
+    """Run a command that prints messages, and end the process.
 
-    With --json there is one document whatever happens: the list, closed where it was cut short, or
-    the reason why there is none.
+    With --json there is always one document: the list, closed where it was interrupted, or the
+    reason why there is none.
     """
 
     def command() -> int:
@@ -91,7 +93,7 @@ def run_printing(options: Options, text: Text, act: Callable[[Printer], None]) -
             Console(is_json=False).fail(error)
             return error.exit_code
         except BrokenPipeError:
-            # Who reads has enough: click ends the process quietly.
+            # The reader of the pipe has closed it: click ends the process quietly.
             raise
         except OSError as error:
             raise CommandError(f"standard output cannot be written: {error.strerror}") from error

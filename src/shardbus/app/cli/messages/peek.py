@@ -1,4 +1,4 @@
-"""`shardbus peek`: looks at messages and leaves them as they are."""
+"""`shardbus peek`: shows messages without changing them."""
 
 from typing import Final
 
@@ -27,14 +27,14 @@ def count_options() -> list[click.Parameter]:
             ["--count"],
             type=click.IntRange(1, COUNT_MAX),
             metavar="N",
-            help=f"How many messages.  [default: {COUNT_DEFAULT}]",
+            help=f"Number of messages.  [default: {COUNT_DEFAULT}]",
         ),
-        click.Option(["--all", "is_all"], is_flag=True, help="All there are."),
+        click.Option(["--all", "is_all"], is_flag=True, help="All messages."),
     ]
 
 
 def count_from(options: Options) -> int | None:
-    """How many messages are wanted; None: all."""
+    """The number of messages; None: all."""
     given = options.get("count")
     if options.get("is_all"):
         if given is not None:
@@ -51,7 +51,7 @@ def count_from(options: Options) -> int | None:
             ["--from", "start"],
             type=click.IntRange(0),
             metavar="NUMBER",
-            help="Begin at this sequence number.",
+            help="Start at this sequence number.",
         ),
         click.Option(["--session"], metavar="ID", help="Only messages of this session."),
         dead_letter_option(),
@@ -60,7 +60,7 @@ def count_from(options: Options) -> int | None:
     ]
 )
 def peek(entity: str, **options: str | int | bool | None) -> None:
-    """Show messages of ENTITY in every state; none is locked, counted or removed."""
+    """Show messages of ENTITY in every state; they are neither locked, counted nor removed."""
 
     def act(printer: Printer) -> None:
         is_dead_letter = bool(options.get("is_dead_letter"))
@@ -71,7 +71,7 @@ def peek(entity: str, **options: str | int | bool | None) -> None:
 
 
 def show_pages(printer: Printer, api: ApiClient, path: str, options: Options) -> None:
-    """Print what the options ask for, page by page."""
+    """Print what the options select, page by page."""
     start = options.get("start")
     pages = browse(
         api,

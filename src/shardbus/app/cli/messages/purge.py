@@ -21,16 +21,16 @@ from shardbus.app.cli.messages.removing import count_of, purge
 
 
 def yes_option() -> click.Option:
-    return click.Option(["--yes", "is_sure"], is_flag=True, help="Do not ask.")
+    return click.Option(["--yes", "is_sure"], is_flag=True, help="Do not ask for confirmation.")
 
 
 def age_options() -> list[click.Parameter]:
     return [
         click.Option(
-            ["--before"], metavar="TIME", help="Only what was enqueued before this time (UTC)."
+            ["--before"], metavar="TIME", help="Only messages enqueued before this time (UTC)."
         ),
         click.Option(
-            ["--older-than"], metavar="DURATION", help="Only what is older than this, as in 2h."
+            ["--older-than"], metavar="DURATION", help="Only messages older than this, as in 2h."
         ),
     ]
 
@@ -47,7 +47,7 @@ def age_options() -> list[click.Parameter]:
     ],
 )
 def purge_command(entity: str, **options: str | int | bool | None) -> None:
-    """Remove the active messages of ENTITY that nobody has locked.
+    """Remove the active messages of ENTITY that are not locked.
 
     Scheduled and deferred messages stay.
     """
@@ -56,7 +56,7 @@ def purge_command(entity: str, **options: str | int | bool | None) -> None:
 
 
 def run_purge(entity: str, options: Options, *, is_dead_letter: bool) -> None:
-    """Ask, remove, tell how much, and end the process."""
+    """Ask, remove, report the number, and end the process."""
     console = Console(bool(options.get("is_json")))
 
     def command() -> int:
@@ -87,9 +87,12 @@ def _before(options: Options) -> str | None:
 
 
 def _ask(api: ApiClient, path: str, *, is_dead_letter: bool) -> None:
-    """Usage when nobody can answer; Abort when somebody says no."""
+    """Ask for confirmation. Usage without a terminal; Abort when the user says no."""
     if not sys.stdin.isatty():
-        raise Usage("nobody can be asked whether to remove messages: give --yes")
+        raise Usage(
+            "messages are removed only after a confirmation, and there is no terminal to ask: "
+            "give --yes"
+        )
     entity = path.removesuffix(f"/{DEAD_LETTERS}")
     count = count_of(api, entity, "dead_letter" if is_dead_letter else "active")
     click.confirm(f"Remove {count} messages from {path}?", abort=True, err=True)

@@ -17,7 +17,7 @@ from shardbus.app.cli.messages.output import Printer, bodies, output_options, ru
 from shardbus.app.cli.messages.receiving import ReceiveOptions, Receiving
 
 WAIT: Final = "5s"
-# What is held at once until the end: more locks than one request can settle.
+# The maximum number of locks held until the end: more than one request can settle.
 KEPT_COUNT_MAX: Final = 1_000
 COUNT_MAX: Final = 1_000_000_000
 
@@ -29,9 +29,9 @@ COUNT_MAX: Final = 1_000_000_000
             ["--count"],
             type=click.IntRange(1, COUNT_MAX),
             metavar="N",
-            help="How many messages.  [default: 1]",
+            help="Number of messages.  [default: 1]",
         ),
-        click.Option(["--all", "is_all"], is_flag=True, help="All there are."),
+        click.Option(["--all", "is_all"], is_flag=True, help="All available messages."),
         click.Option(
             ["--wait"],
             metavar="DURATION",
@@ -40,15 +40,16 @@ COUNT_MAX: Final = 1_000_000_000
         click.Option(
             ["--delete", "is_deleting"],
             is_flag=True,
-            help="Delete messages as they are handed out: faster, but what is not printed is lost.",
+            help="Delete messages as they are handed out: faster, but messages that are not "
+            "printed are lost.",
         ),
         click.Option(
             ["--peek-lock", "is_locking"],
             is_flag=True,
-            help="Print messages and leave them locked, until somebody settles them or in time.",
+            help="Print messages and leave them locked until they are settled or expire.",
         ),
         click.Option(
-            ["--abandon", "is_abandoning"], is_flag=True, help="Print messages and put them back."
+            ["--abandon", "is_abandoning"], is_flag=True, help="Print messages and return them."
         ),
         click.Option(
             ["--dead-letter-reason"],
@@ -59,7 +60,7 @@ COUNT_MAX: Final = 1_000_000_000
         click.Option(
             ["--next-session", "is_next_session"],
             is_flag=True,
-            help="Only messages of the next session that is free.",
+            help="Only messages of the next free session.",
         ),
         dead_letter_option(),
         *output_options(),
@@ -67,10 +68,10 @@ COUNT_MAX: Final = 1_000_000_000
     ]
 )
 def receive(entity: str, **options: str | int | bool | None) -> None:
-    """Receive from ENTITY: print the bodies of messages, one a line, and complete them.
+    """Receive from ENTITY: print the bodies of messages, one per line, and complete them.
 
-    A message is completed when it was printed and flushed; where that fails it is put back. From
-    an entity with sessions the messages of free sessions come, one session after the other.
+    A message is completed after it was printed and flushed; if that fails it is returned. From an
+    entity with sessions the messages of free sessions come, one session after the other.
     """
 
     def act(printer: Printer) -> None:
@@ -85,7 +86,7 @@ def receive(entity: str, **options: str | int | bool | None) -> None:
 
 
 def wish_from(path: str, options: Options) -> ReceiveOptions:
-    """What the options ask for; Usage when they contradict each other."""
+    """What the options select; Usage when they contradict each other."""
     ways = ("is_deleting", "is_locking", "is_abandoning", "dead_letter_reason")
     if sum(bool(options.get(way)) for way in ways) > 1:
         raise Usage("give one of --delete, --peek-lock, --abandon and --dead-letter-reason")

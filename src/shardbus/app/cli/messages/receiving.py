@@ -1,4 +1,4 @@
-"""Receiving through the JSON API: what was shown is settled, and only what was shown."""
+"""Receives through the JSON API: messages are settled after, and only if, they were shown."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,20 +9,20 @@ from shardbus.app.cli.failures import CommandError
 from shardbus.app.cli.messages.entity_path import documents, whole
 
 BATCH_COUNT: Final = 100
-# One request waits at most so long; a longer wait is several.
+# How long one request waits at most; a longer wait takes several.
 REQUEST_WAIT_MS: Final = 20_000
 
 Show = Callable[[list[Document]], None]
-"""Shows messages; when it returns they are out of our hands."""
+"""Shows messages; they are flushed when it returns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReceiveOptions:
-    """What to receive, and what becomes of it.
+    """What to receive, and how to settle it.
 
-    `count` is None for all there is. `action` is how messages are settled when they were shown;
-    empty: they are deleted as they come (`is_deleting`), or stay locked. `is_one_session` ends with
-    the session that it began with.
+    `count` is None for all. `action` is how messages are settled after they were shown; if it is
+    empty they are deleted as they come (`is_deleting`), or stay locked. `is_one_session` ends with
+    the first session.
     """
 
     path: str
@@ -36,7 +36,7 @@ class ReceiveOptions:
 
 
 class Receiving:
-    """One run of `shardbus receive`; `received` counts what was shown."""
+    """One run of `shardbus receive`; `received` counts the shown messages."""
 
     def __init__(self, api: ApiClient, wish: ReceiveOptions, show: Show) -> None:
         self._api = api
@@ -48,7 +48,7 @@ class Receiving:
         self._lost = 0
 
     def run(self) -> None:
-        """Raises CommandError when some of what was shown was not settled and will come again."""
+        """Raises CommandError when some shown messages were not settled and will come again."""
         try:
             while self._left() > 0:
                 messages = self._next()
@@ -69,7 +69,7 @@ class Receiving:
         return BATCH_COUNT if wanted is None else wanted - self.received
 
     def _goes_on(self) -> bool:
-        """Whether there may be another session, now that this one has no more messages."""
+        """Whether to try another session, now that this one has no more messages."""
         had_session, self._session = self._session is not None, None
         is_named = self._wish.session_id is not None
         return had_session and not is_named and not self._wish.is_one_session
@@ -84,7 +84,7 @@ class Receiving:
                 return messages
 
     def _wait_ms(self) -> int:
-        """In a session that came by itself nothing is waited for: the next one may have more."""
+        """No waiting in a session that was not named: the next one may have messages."""
         is_passing = self._session is not None and self._wish.session_id is None
         return 0 if is_passing and not self._wish.is_one_session else self._wish.wait_ms
 
@@ -108,7 +108,7 @@ class Receiving:
         try:
             self._show(messages)
         except BaseException:
-            # Nobody saw them, or not all: somebody else shall, and at once.
+            # Not all of them were shown: return them to other receivers at once.
             self._settle("release", [*self._kept, *tokens])
             raise
         self.received += len(messages)
@@ -118,7 +118,9 @@ class Receiving:
             self._kept += tokens
 
     def _settle_kept(self) -> None:
-        """What goes back does so at the end: it would only be received again meanwhile."""
+        """Messages to be returned are returned at the end: otherwise they would be received
+        again.
+        """
         if self._wish.action and self._kept:
             self._settle(self._wish.action, self._kept)
 
@@ -132,7 +134,7 @@ class Receiving:
         self._lost += len(tokens) - whole(answer, "settled")
 
     def _release_session(self) -> None:
-        # With its messages still locked a session has to stay held: they are locked by it.
+        # A session with locked messages must stay held, because their locks end with it.
         if self._session is not None and self._wish.action:
             path = f"entities/{self._wish.path}/sessions/release"
             self._api.post(path, {"session_lock_token": self._session})

@@ -1,4 +1,4 @@
-"""Purging and resubmitting through the JSON API, in as many requests as it takes."""
+"""Purges and resubmits through the JSON API, in as many requests as necessary."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ RESUBMIT_COUNT: Final = 500
 def purge(
     api: ApiClient, path: str, *, before: str | None = None, session_id: str | None = None
 ) -> int:
-    """How many active messages were removed: all that nobody has locked."""
+    """How many active messages were removed: all that are not locked."""
     body: Document = {"count": PURGE_COUNT}
     if before is not None:
         body["enqueued_before"] = before
@@ -26,7 +26,7 @@ def purge(
             answer = api.post(f"entities/{path}/messages/purge", body)
             purged += whole(answer, "purged")
             progress.advance(whole(answer, "purged"))
-            # Sessions that are held keep their messages: more of nothing is nothing.
+            # Held sessions keep their messages: a request that removed nothing ends the loop.
             has_more = bool(answer.get("has_more")) and whole(answer, "purged") > 0
     finally:
         progress.end()
@@ -34,9 +34,9 @@ def purge(
 
 
 def resubmit(api: ApiClient, path: str, count: int) -> int:
-    """How many dead letters went back, oldest first, at most so many.
+    """How many dead letters were resubmitted, oldest first, at most `count`.
 
-    What becomes a dead letter again meanwhile must not go round for ever: hence the bound.
+    The bound keeps messages that become dead letters again from going round for ever.
     """
     done, progress = 0, Progress("resubmitting", count)
     try:
@@ -54,6 +54,6 @@ def resubmit(api: ApiClient, path: str, count: int) -> int:
 
 
 def count_of(api: ApiClient, path: str, name: str) -> int:
-    """One of the counts of an entity, over all fragments that can be reached."""
+    """One of the counts of an entity, over all reachable fragments."""
     runtime = api.get(f"entities/{path}").get("runtime")
     return whole(dict(runtime) if isinstance(runtime, dict) else {}, name)

@@ -1,4 +1,4 @@
-"""`shardbus send`: one message, many alike, or as many as a file has lines."""
+"""`shardbus send`: one message, many equal ones, or one for each line of a file."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from shardbus.app.cli.messages.options import members_from, message_parameters
 from shardbus.app.cli.messages.source import MessageSource, body_document
 from shardbus.app.cli.progress import Progress
 
-# One request holds so much: the bus takes 1000 messages and a megabyte.
+# What one request may have: the bus accepts 1000 messages and a megabyte.
 BATCH_COUNT_MAX: Final = 500
 BATCH_BYTES_MAX: Final = 700_000
 COUNT_MAX: Final = 100_000_000
@@ -35,14 +35,13 @@ COUNT_MAX: Final = 100_000_000
     params=[
         *entity_parameters(has_subscription=False),
         click.Argument(["body"], required=False),
-        click.Option(["--file", "file"], metavar="FILE", help="Read FILE; - is standard input."),
-        click.Option(
-            ["--lines", "is_lines"], is_flag=True, help="A message for each line that is read."
-        ),
+        click.Option(["--file", "file"], metavar="FILE", help="Read FILE; - means standard input."),
+        click.Option(["--lines", "is_lines"], is_flag=True, help="Send a message for each line."),
         click.Option(
             ["--jsonl", "is_documents"],
             is_flag=True,
-            help="A message for each line, a document as --jsonl of peek and receive prints it.",
+            help="Send a message for each line, a document as printed by --jsonl of peek and "
+            "receive.",
         ),
         *message_parameters(),
         click.Option(
@@ -54,7 +53,9 @@ COUNT_MAX: Final = 100_000_000
 def send(
     entity: str, body: str | None, properties: tuple[str, ...], **options: str | int | bool | None
 ) -> None:
-    """Send BODY to ENTITY, a queue or topic; without BODY what --file or standard input has."""
+    """Send BODY to ENTITY, a queue or topic; without BODY the contents of --file or standard
+    input.
+    """
     console = Console(bool(options.get("is_json")))
 
     def command() -> int:
@@ -121,7 +122,7 @@ class SendWork:
 
 
 def batches(messages: Iterator[Document]) -> Iterator[list[Document]]:
-    """As many messages at once as one request holds, at least one."""
+    """As many messages as one request may have, at least one."""
     batch: list[Document] = []
     size_bytes = 0
     for message in messages:
@@ -146,19 +147,19 @@ def _planned(body: str | None, properties: tuple[str, ...], options: Options) ->
         raise Usage("a BODY cannot be given with --file, --lines or --jsonl")
     if is_lines or is_documents:
         if given is not None:
-            raise Usage("--count is for one message that is sent often, not for lines")
+            raise Usage("--count repeats one message and cannot be used with lines")
         source = MessageSource(file)
         read = source.lines() if is_lines else source.documents()
         return SendWork((_with(message, said) for message in read), None)
     count = given if isinstance(given, int) else 1
     if count > 1 and "message_id" in said:
-        raise Usage("--count sends different messages: they cannot share one --message-id")
+        raise Usage("--count sends several messages, which cannot share one --message-id")
     single = body_document(os.fsencode(body)) if body is not None else MessageSource(file).body()
     return SendWork(repeat(_with(single, said), count), count)
 
 
 def _with(message: Document, said: Document) -> Document:
-    """A message with what options say of it; properties are added to its own."""
+    """A message with the options' members; properties are added to its own."""
     together = {**message, **said}
     own, more = message.get("properties"), said.get("properties")
     if isinstance(own, dict) and isinstance(more, dict):

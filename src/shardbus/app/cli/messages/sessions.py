@@ -1,4 +1,4 @@
-"""`shardbus sessions`: which sessions an entity has."""
+"""`shardbus sessions`: lists the sessions of an entity."""
 
 import sys
 from typing import Final

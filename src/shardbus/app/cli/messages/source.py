@@ -1,4 +1,4 @@
-"""Where `shardbus send` takes messages from: one body, lines of text, or documents."""
+"""The sources of `shardbus send`: one body, lines of text, or documents."""
 
 import json
 import sys
@@ -11,13 +11,13 @@ from shardbus.app.cli.api_client import Document
 from shardbus.app.cli.failures import Usage
 
 STANDARD_INPUT: Final = "-"
-# A line or body that is longer could not be sent anyway.
+# A longer line or body could not be sent anyway.
 BODY_BYTES_MAX: Final = 16 * 1024 * 1024
 DUMP_BYTES_MAX: Final = 256 * 1024 * 1024
 
 
 class MessageSource:
-    """Reads a file, or standard input, with a name for messages to people."""
+    """Reads a file, or standard input, with a name for error texts."""
 
     def __init__(self, file: str | None) -> None:
         self.name = "standard input" if file in (None, STANDARD_INPUT) else str(file)
@@ -51,7 +51,7 @@ class MessageSource:
     def _opened(self) -> BinaryIO:
         if self._file is None or self._file == STANDARD_INPUT:
             if sys.stdin.isatty():
-                raise Usage("give a BODY, --file FILE, or something on standard input")
+                raise Usage("give a BODY, --file FILE, or data on standard input")
             return sys.stdin.buffer
         try:
             return Path(self._file).open("rb")
@@ -70,20 +70,20 @@ class MessageSource:
         listed = self._parsed(text, "it")
         for number, each in enumerate(listed if isinstance(listed, list) else [], 1):
             if not isinstance(each, dict):
-                raise Usage(f"{self.name}: message {number} is no JSON object")
+                raise Usage(f"{self.name}: message {number} is not a JSON object")
             yield each
 
     def _document(self, line: bytes, what: str) -> Document:
         document = self._parsed(line, what)
         if not isinstance(document, dict):
-            raise Usage(f"{self.name}: {what} is no JSON object")
+            raise Usage(f"{self.name}: {what} is not a JSON object")
         return document
 
     def _parsed(self, text: bytes, what: str) -> object:
         try:
             value: object = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise Usage(f"{self.name}: {what} is no JSON: {error}") from error
+            raise Usage(f"{self.name}: {what} is not JSON: {error}") from error
         return value
 
 

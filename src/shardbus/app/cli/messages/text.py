@@ -1,4 +1,4 @@
-"""Messages as people read them: bodies, tables, all details."""
+"""Messages for people: bodies, tables, all details."""
 
 import json
 from base64 import b64decode
@@ -48,7 +48,7 @@ def dead_letter_table(messages: list[Document]) -> str:
 
 
 def details(message: Document) -> str:
-    """All that a message says, line by line, its body last."""
+    """Everything about a message, line by line, the body last."""
     rows = [(name, _plain(value)) for name, value in message.items() if name not in _LAST]
     properties = message.get("properties")
     if isinstance(properties, dict):
@@ -58,13 +58,13 @@ def details(message: Document) -> str:
 
 
 def body_bytes(message: Document) -> bytes:
-    """The body as it was sent; what is no data as JSON, a text as it is."""
+    """The body as it was sent; a body that is not data as JSON, a text as it is."""
     encoded = message.get("body_base64")
     if isinstance(encoded, str):
         try:
             return b64decode(encoded, validate=True)
         except ValueError as error:
-            raise CommandError("the bus gave a body that is no Base64") from error
+            raise CommandError("the answer of the bus has a body that is not Base64") from error
     body = message.get("body", "")
     return body.encode() if isinstance(body, str) else json.dumps(body).encode()
 
@@ -88,7 +88,7 @@ def _plain(value: Json) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    # Whoever sent the message has no business with the terminal of who looks at it.
+    # Control characters of a sender must not reach the terminal.
     shown = "".join(each if each.isprintable() else " " for each in text)
     line = " ".join(shown.split())
     return line if len(line) <= width else line[: width - 1] + "…"

@@ -1,4 +1,4 @@
-"""`shardbus backup` and `shardbus restore`: a copy of the whole namespace, and back."""
+"""`shardbus backup` and `shardbus restore`: copy the whole namespace, and restore it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ LOOK_S: Final = 0.2
             ["--offline", "data_dir"],
             type=click.Path(path_type=Path),
             metavar="DATA_DIR",
-            help="Copy the data directory of a server that does not run; NAME is the path of the "
-            "new directory.",
+            help="Copy the data directory of a stopped server; NAME is the path of the new "
+            "directory.",
         ),
         *access_options(),
     ]
@@ -36,14 +36,15 @@ LOOK_S: Final = 0.2
 def backup(name: str | None, data_dir: Path | None, **options: str | int | bool | None) -> None:
     """Copy the whole namespace into the directory NAME below the server's --backup-dir.
 
-    The server goes on; all files are of one moment. Without NAME it is called by the time (UTC).
+    The server keeps running; all files show one moment. Without NAME the directory is named by the
+    time (UTC).
     """
     console = Console(bool(options.get("is_json")))
 
     def command() -> int:
         if data_dir is not None:
             if name is None:
-                raise Usage("name the new directory: shardbus backup --offline DATA_DIR TARGET")
+                raise Usage("give the new directory: shardbus backup --offline DATA_DIR TARGET")
             # Late, so that a client command does not pay for loading the stores.
             from shardbus.app.backups.offline import run_offline
 
@@ -73,7 +74,7 @@ def backed_up(api: ApiClient, name: str | None, wait: Callable[[float], None]) -
     finally:
         progress.end()
     if found.get("state") != "done":
-        raise CommandError(f"there is no backup: {found.get('error')}")
+        raise CommandError(f"the backup failed: {found.get('error')}")
     return found
 
 
@@ -82,7 +83,8 @@ def _looked(api: ApiClient, path: str) -> Document:
         return api.get(path)
     except ServerUnavailable as error:
         raise ServerUnavailable(
-            f"{error} (the backup may still be made: it is whole once it has its manifest.json)"
+            f"{error} (the backup may still be running: it is complete once it has its "
+            "manifest.json)"
         ) from error
 
 
@@ -93,7 +95,10 @@ def _summary(found: Document) -> str:
         f"{found.get('cut_at')}; writes waited for {found.get('hold_ms')} ms"
     ]
     if found.get("is_gathered") is not True:
-        lines.append("these were written on the machines of their brokers; bring them together:")
+        lines.append(
+            "these files were written on the machines of their brokers; copy them into the "
+            "directory:"
+        )
         lines += [f"  {file.get('where')}" for file in documents(found, "files")]
     return "\n".join(lines)
 
@@ -106,11 +111,11 @@ def _summary(found: Document) -> str:
     ]
 )
 def restore(backup_dir: Path, data_dir: Path, is_json: bool) -> None:
-    """Make the data directory DATA_DIR, which must be new or empty, of the directory BACKUP.
+    """Make the data directory DATA_DIR, which must be new or empty, from the directory BACKUP.
 
-    Every file is compared with its checksum, and everything is examined as `check` does it. Exit
-    code 0: restored and sound. 1: the backup is damaged and nothing was restored, or what was
-    backed up had been damaged before. 2: DATA_DIR cannot be used.
+    Every file is compared with its checksum, and everything is examined as by `check`. Exit code 0:
+    restored and sound. 1: the backup is damaged and nothing was restored, or the data was already
+    damaged when it was backed up. 2: DATA_DIR cannot be used.
     """
     console = Console(is_json)
 

@@ -18,22 +18,25 @@ _NAME: Final = re.compile(r"broker-(0|[1-9]\d?)", re.ASCII)
 
 
 @click.command()
-@click.option("--name", required=True, help="broker-N: its place among the brokers, from 0.")
+@click.option(
+    "--name", required=True, help="broker-N, where N is its index among the brokers, from 0."
+)
 @click.option("--data-dir", required=True, metavar="PATH", help="Directory of its store.")
 @click.option("--store", default=DEFAULT_STORE, show_default=True, help="Kind of its store.")
 @click.option(
     "--backup-dir",
     metavar="PATH",
-    help="Directory below which its backups are made.  [default: backups in the data directory]",
+    help="Directory for its backups.  [default: backups in the data directory]",
 )
 @click.option("--socket", metavar="PATH", help="Listen on a socket that only this user can open.")
-@click.option("--listen", metavar="HOST:PORT", help="Listen on TCP; needs --secret-file.")
+@click.option("--listen", metavar="HOST:PORT", help="Listen on TCP; requires --secret-file.")
 @click.option(
     "--secret-file",
     metavar="PATH",
-    help="Secret shared with the gateways.  [default: broker-secret in the data directory]",
+    help="File with the secret shared with the gateways.  [default: broker-secret in the data "
+    "directory]",
 )
-@click.option("--catalogue", is_flag=True, help="Keep the namespace's catalogue (broker-0 does).")
+@click.option("--catalogue", is_flag=True, help="Keep the namespace's catalogue (for broker-0).")
 @click.option(
     "--durability", type=click.Choice(["full", "relaxed"]), default="full", show_default=True
 )
@@ -41,14 +44,14 @@ _NAME: Final = re.compile(r"broker-(0|[1-9]\d?)", re.ASCII)
     "--fragment-mb-max",
     type=click.IntRange(0, 1_000_000),
     default=0,
-    help="Most megabytes in one fragment; 0: no such cap.",
+    help="Maximum size of one fragment in megabytes; 0: no cap.",
 )
 @click.option(
     "--reserve-mb",
     type=click.IntRange(0, 100_000),
     default=16,
     show_default=True,
-    help="Megabytes kept so that a full disk can be emptied; 0: none.",
+    help="Megabytes of disk space reserved for removing messages from a full disk; 0: none.",
 )
 @click.option(
     "--log-level",
@@ -59,7 +62,7 @@ _NAME: Final = re.compile(r"broker-(0|[1-9]\d?)", re.ASCII)
 @click.option("--ends-with-stdin", is_flag=True, hidden=True)
 @click.option("--beats", is_flag=True, hidden=True)
 def broker(**options: str | int | bool | None) -> None:
-    """Run one broker with its store, for gateways of other processes."""
+    """Run one broker with its store, for gateways in other processes."""
     sys.exit(run_command(Console(is_json=False), lambda: _run(options)))
 
 
@@ -89,7 +92,9 @@ def _run(options: dict[str, str | int | bool | None]) -> int:
 
 def _name(text: str) -> str:
     if not _NAME.fullmatch(text):
-        raise Usage(f"{text!r} is no name of a broker: the first is broker-0, the next broker-1")
+        raise Usage(
+            f"{text!r} is not the name of a broker: the first is broker-0, the next broker-1"
+        )
     return text
 
 
@@ -100,5 +105,8 @@ def _address(options: dict[str, str | int | bool | None]) -> BrokerAddress:
     if path is not None:
         return BrokerAddress(socket=checked_socket(Path(str(path))))
     if options["secret_file"] is None:
-        raise Usage("--listen needs --secret-file: whoever reaches the port could use the broker")
+        raise Usage(
+            "--listen requires --secret-file: otherwise anybody who reaches the port could use "
+            "the broker"
+        )
     return parse_broker_address(f"tcp://{listen}")

@@ -16,8 +16,8 @@ from shardbus.app.server.settings import Settings, load
 _HOW: Final = (
     (
         "Python, AMQP",
-        "pass connection_verify={path!r} to ServiceBusClient, or append the file to the one that "
-        "`python -m certifi` names; no variable is heeded",
+        "pass connection_verify={path!r} to ServiceBusClient, or append the file to the one "
+        "that `python -m certifi` prints; environment variables have no effect",
     ),
     (
         "Python, HTTP",
@@ -61,12 +61,14 @@ NEW_DIRECTORY: Final = "shardbus-tls"
 @click.option(
     "--out",
     metavar="PATH",
-    help="Write the certificate of the authority to this file; with --name, the directory of all "
+    help="Write the authority's certificate to this file; with --name, the directory of all "
     f"files.  [default with --name: ./{NEW_DIRECTORY}]",
 )
 @click.option("--force", "is_forced", is_flag=True, help="With --name: replace files.")
 @click.option("--data-dir", metavar="PATH", help="Data directory of the bus.")
-@click.option("--config", metavar="FILE", help="Settings of the bus.  [default: ./shardbus.toml]")
+@click.option(
+    "--config", metavar="FILE", help="Settings file of the bus.  [default: ./shardbus.toml]"
+)
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON document.")
 def cert(
     names: tuple[str, ...],
@@ -76,10 +78,10 @@ def cert(
     config: str | None,
     is_json: bool,
 ) -> None:
-    """Show or write the certificate that clients of a development bus have to trust.
+    """Show or write the certificate that clients of a development bus must trust.
 
-    It is made if there is none yet, also before the bus is started for the first time. With
-    --name, make an authority and a certificate for any names, and say what to do with them.
+    It is created if there is none yet, even before the bus is started for the first time. With
+    --name, create an authority and a certificate for any names, and say what to do with them.
     """
     console = Console(is_json)
 
@@ -174,8 +176,8 @@ def _is_name(text: str) -> bool:
 def _tell(to: Console, settings: Settings, out: str | None) -> None:
     if settings.tls_cert is not None:
         raise Usage(
-            f"the bus shows your own certificate, {settings.tls_cert}: clients have to trust "
-            "whoever signed that"
+            f"the bus uses your own certificate, {settings.tls_cert}: clients must trust the "
+            "authority that signed it"
         )
     authority, until, hosts = _authority(settings)
     path = authority.absolute() if out is None else _write(Path(out), authority.read_bytes())
@@ -189,14 +191,14 @@ def _tell(to: Console, settings: Settings, out: str | None) -> None:
     }
     lines = [
         f"{path}",
-        f"good for {', '.join(hosts)} until {until}; trust it where clients run:",
+        f"valid for {', '.join(hosts)} until {until}; let clients trust it:",
         *(f"  {name}: {text}" for name, text in how.items()),
     ]
     to.show(document, "\n".join(lines))
 
 
 def how_to_trust(path: Path) -> dict[str, str]:
-    """By SDK and protocol, what makes it trust the authority in a file."""
+    """By SDK and protocol, how to make it trust the authority in a file."""
     return {name: text.format(path=str(path)) for name, text in _HOW}
 
 
@@ -217,7 +219,7 @@ def _authority(settings: Settings) -> tuple[Path, str, list[str]]:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """For everybody to read: there is nothing secret in it."""
+    """Write a file that everybody may read: it has no secret."""
     try:
         path.write_bytes(content)
     except OSError as error:

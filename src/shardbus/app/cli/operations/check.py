@@ -1,4 +1,4 @@
-"""`shardbus check`: is everything in a data directory as it should be, and if not, what now."""
+"""`shardbus check`: examines and repairs a data directory."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from shardbus.app.cli.console import Console, run_command
         click.Option(
             ["--repair", "is_repairing"],
             is_flag=True,
-            help="Write what is sound into new files; damaged ones stay as NAME.damaged-N.",
+            help="Write the sound data into new files; damaged files are kept as NAME.damaged-N.",
         ),
         click.Option(
             ["--adopt", "is_adopting"],
             is_flag=True,
-            help="Go on with the stores that are there: make a catalogue or a store that is lost, "
-            "and take over stores of another namespace. What they hold is kept as orphans.",
+            help="Continue with the existing stores: create a lost catalogue or store, and take "
+            "over stores of another namespace. Their fragments are kept as orphans.",
         ),
         click.Option(["--json", "is_json"], is_flag=True, help="Print one JSON document."),
     ]
 )
 def check(directory: Path, is_repairing: bool, is_adopting: bool, is_json: bool) -> None:
-    """Examine the data DIRECTORY of a server that does not run.
+    """Examine the data DIRECTORY of a stopped server.
 
-    Exit code 0: everything is sound, or was after the repair. 1: damage was found; it is listed.
+    Exit code 0: everything is sound, or was after the repair. 1: damage was found, and is listed.
     3: the directory is being served.
     """
     console = Console(is_json)

@@ -1,4 +1,6 @@
-"""What `shardbus check` does and tells: every file of a data directory, examined or repaired."""
+"""The work and the output of `shardbus check`: every file of a data directory, examined or
+repaired.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ from shardbus.stores.base.store import OtherBuild, StoreError
 
 SOUND: Final = 0
 DAMAGED: Final = 1
-# Ranges of sequence numbers that a line for people names; the document has all of them.
+# Ranges of sequence numbers in one line of text; the JSON document has all of them.
 RANGES_SHOWN: Final = 8
 
 
@@ -41,7 +43,7 @@ def run_check(
 ) -> int:
     """The exit code; raises CommandError when the directory cannot be examined."""
     if not directory.is_dir():
-        raise Usage(f"{directory} is not a directory; name the data directory of a server")
+        raise Usage(f"{directory} is not a directory; give the data directory of a server")
     verdict = examined(directory, is_repairing=is_repairing, is_adopting=is_adopting)
     console.show(verdict.document(), verdict.text())
     return verdict.exit_code()
@@ -56,7 +58,7 @@ def examined(
     with unserved(directory):
         names = stores.names()
         if not names and not stores.has_catalogue():
-            raise Usage(f"{directory} holds no store and no catalogue: not a data directory")
+            raise Usage(f"{directory} has no store and no catalogue: it is not a data directory")
         repairs = [_repaired(stores, name) for name in names] if is_repairing else []
         catalogue = stores.check_catalogue()
         kept_as = stores.repair_catalogue(now_ms=now_ms, new_id=new_id) if is_repairing else ""
@@ -78,9 +80,9 @@ def examined(
 
 @contextmanager
 def unserved(directory: Path) -> Iterator[None]:
-    """The locks of the directory and, one by one, of its stores; Unavailable when one is taken.
+    """Holds the locks of the directory and of all its stores; Unavailable when one is taken.
 
-    CommandError, and not even the lock is made, when another build made the directory.
+    CommandError, without creating even a lock, when another build made the directory.
     """
     try:
         stores_of(directory).refuse_other_builds()
@@ -92,7 +94,7 @@ def unserved(directory: Path) -> Iterator[None]:
     except StoreError as error:
         raise ServerUnavailable(str(error)) from error
     except CommandError as error:
-        # The lock's own complaint has no class of its own.
+        # The failure to lock has no class of its own.
         raise (ServerUnavailable(str(error)) if type(error) is CommandError else error) from error
 
 
@@ -113,7 +115,7 @@ def _progress(label: str, length: int) -> Iterator[Progress]:
 
 
 class CheckVerdict:
-    """All that was found, in both forms."""
+    """All findings, as text and as JSON."""
 
     def __init__(
         self,
@@ -189,8 +191,8 @@ class CheckVerdict:
         for orphan in self._orphans:
             numbers = ", ".join(map(str, orphan.numbers))
             lines.append(
-                f"{orphan.file}: fragments {numbers} of entity {orphan.entity_id}, which the "
-                f"catalogue does not know, hold {orphan.messages} messages, {orphan.size_bytes} "
+                f"{orphan.file}: fragments {numbers} of entity {orphan.entity_id}, which is "
+                f"not in the catalogue, hold {orphan.messages} messages, {orphan.size_bytes} "
                 "bytes; they are kept: see `shardbus orphans`"
             )
         for damage in self._found:

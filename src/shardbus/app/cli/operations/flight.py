@@ -28,7 +28,7 @@ def flight(**options: str | int | bool | None) -> None:
 
 
 def _run(options: dict[str, str | int | bool | None]) -> int:
-    # Late: Arrow takes half a second to load.
+    # Imported late: Arrow takes half a second to load.
     from shardbus.app.server.flight_process import FlightOptions, run_flight
 
     certificate, key = options["tls_cert"], options["tls_key"]

@@ -1,4 +1,4 @@
-"""`shardbus fragments`: where each fragment of an entity is, how it is, and what it holds."""
+"""`shardbus fragments`: the broker, state and contents of each fragment of an entity."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _HELD: Final = (
     params=[
         click.Argument(["entity"], shell_complete=complete_entity),
         click.Option(
-            ["--watch", "is_watching"], is_flag=True, help="Show again every second, with rates."
+            ["--watch", "is_watching"], is_flag=True, help="Update every second, with rates."
         ),
         *access_options(),
     ]
 )
 def fragments(entity: str, is_watching: bool, **options: str | int | bool | None) -> None:
-    """Show the fragments of ENTITY: broker, state and why, counts, size."""
+    """Show the fragments of ENTITY: broker, state and reason, counts, size."""
     console = Console(bool(options.get("is_json")))
     sys.exit(run_command(console, lambda: _run(console, entity, is_watching, options)))
 
@@ -66,7 +66,7 @@ def _run(console: Console, entity: str, is_watching: bool, options: Options) -> 
 
 
 def watch(look: Callable[[], str], wait: Callable[[float], None]) -> None:
-    """Show what there is again and again, until interrupted."""
+    """Print the output of `look` again and again, until interrupted."""
     try:
         while True:
             text = look()
@@ -78,7 +78,7 @@ def watch(look: Callable[[], str], wait: Callable[[float], None]) -> None:
 
 
 def shown(document: Document) -> str:
-    """A row for each fragment, and how available the entity is as a whole."""
+    """A row for each fragment, and the availability of the entity as a whole."""
     rows = [_row(part) for part in _parts(document)]
     return f"{_title(document)}\n{table([_HEADING, *rows])}"
 
@@ -94,7 +94,7 @@ def _title(document: Document) -> str:
 
 
 class Watched:
-    """Looks at the same fragments again and again, and tells how fast they fill and empty."""
+    """Looks at the same fragments again and again, and computes rates."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -128,7 +128,7 @@ def _whole(part: Document, name: str) -> int:
 
 
 def _row(part: Document) -> tuple[str, ...]:
-    # What a fragment out of reach holds is not known; zero would be a claim.
+    # The contents of an unreachable fragment are unknown; zero would be wrong.
     is_known = part.get("state") == "available"
     return tuple(
         str(part.get(name, "")) if is_known or name not in _COUNTS else "?" for _, name in _COLUMNS

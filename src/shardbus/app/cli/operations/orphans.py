@@ -1,4 +1,4 @@
-"""`shardbus orphans`: fragments of entities that the catalogue does not know."""
+"""`shardbus orphans`: fragments that no entity of the catalogue owns."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _COLUMNS: Final = (
 
 @click.group()
 def orphans() -> None:
-    """Fragments of entities that the catalogue does not know: list, recover, remove.
+    """List, recover and remove orphans: fragments that no entity of the catalogue owns.
 
-    They are there after the catalogue was lost, or an old copy of it was restored. The bus keeps
-    them until it is told what to do with them.
+    They exist after the catalogue was lost, or an old copy of it was restored. The bus keeps them
+    until they are recovered or removed.
     """
 
 
@@ -73,7 +73,9 @@ def remove_command(entity_id: int, **options: str | int | bool | None) -> None:
         click.Argument(["entity_id"], type=int),
         click.Argument(["name"]),
         click.Option(
-            ["--requires-session"], is_flag=True, help="The messages have sessions: so has NAME."
+            ["--requires-session"],
+            is_flag=True,
+            help="Give NAME sessions, because the messages have sessions.",
         ),
         *access_options(),
     ],
@@ -81,7 +83,7 @@ def remove_command(entity_id: int, **options: str | int | bool | None) -> None:
 def recover_command(
     entity_id: int, name: str, requires_session: bool, **options: str | int | bool | None
 ) -> None:
-    """Make the queue NAME of the orphans with ENTITY_ID; every message is in it."""
+    """Make the queue NAME from the orphans with ENTITY_ID, with all their messages."""
     console = Console(bool(options.get("is_json")))
     sys.exit(
         run_command(console, lambda: _recover(console, entity_id, name, requires_session, options))
@@ -93,14 +95,17 @@ def _recover(
 ) -> int:
     body: Document = {"entity_id": entity_id, "name": name, "requires_session": requires_session}
     answer = access_from(options).api().post("orphans/recover", body)
-    console.show(answer, f"'{answer.get('name')}' has the {answer.get('fragments')} fragments now")
+    console.show(answer, f"'{answer.get('name')}' now has the {answer.get('fragments')} fragments")
     return 0
 
 
 def _ask(api: ApiClient, entity_id: int) -> None:
-    """Usage when nobody can answer; Abort when somebody says no."""
+    """Ask for confirmation. Usage without a terminal; Abort when the user says no."""
     if not sys.stdin.isatty():
-        raise Usage("nobody can be asked whether to remove messages: give --yes")
+        raise Usage(
+            "messages are removed only after a confirmation, and there is no terminal to ask: "
+            "give --yes"
+        )
     found = [
         each
         for each in documents(api.get("orphans"), "orphans")

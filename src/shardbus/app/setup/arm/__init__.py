@@ -1,1 +1,1 @@
-"""ARM templates: read with their expressions worked out, and written."""
+"""ARM templates: read with their expressions evaluated, and written."""

@@ -1,7 +1,8 @@
 """Expressions of ARM templates: `[concat(parameters('name'), '/orders')]`.
 
-Only what templates of messaging need is worked out. Any other function leaves a mark in the text
-around it, so that a template whose namespace has a made-up name can still be read: nobody needs it.
+Only the functions that messaging templates need are evaluated. Any other function leaves a mark in
+the text, so that a template with a generated namespace name can still be read: that name is not
+needed.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ _PLACEHOLDER: Final = re.compile(r"\{(\d{1,3})\}|\{\{|\}\}")
 
 
 class ExpressionError(Exception):
-    """An expression that is wrong, or that needs what is not there."""
+    """An invalid expression, or one that needs a missing value."""
 
 
 @final
 class TemplateScope:
-    """The parameters and variables of one template, worked out when they are asked for."""
+    """The parameters and variables of one template, evaluated on demand."""
 
     def __init__(self, parameters: dict[str, object], variables: dict[str, object]) -> None:
-        """`parameters` are values; one that is an Unresolved may be mentioned, not used."""
+        """`parameters` are values; an Unresolved one may be mentioned, but not used."""
         self._parameters = {name.lower(): value for name, value in parameters.items()}
         self._variables = {name.lower(): value for name, value in variables.items()}
         self._depth = 0
@@ -43,7 +44,7 @@ class TemplateScope:
         self.copy_index: int | None = None
 
     def worked_out(self, value: object) -> object:
-        """A value of the template with all its expressions worked out."""
+        """A value of the template with all its expressions evaluated."""
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, list):
@@ -53,10 +54,10 @@ class TemplateScope:
         return value
 
     def name(self, text: str) -> str:
-        """The text of a name, with marks for what was not worked out."""
+        """The text of a name, with marks for what was not evaluated."""
         value = self._expression(text)
         if not isinstance(value, str):
-            raise ExpressionError(f"{text} gives no text")
+            raise ExpressionError(f"the value of {text} is not a text")
         return value
 
     def reason(self, text: str) -> str | None:
@@ -76,7 +77,7 @@ class TemplateScope:
         return self._nested(self._variables[name.lower()])
 
     def count_call(self) -> None:
-        """Each variable may name others twice, and those again: that ends here."""
+        """Bounds the evaluation: variables may name others several times, recursively."""
         self._calls += 1
         if self._calls > CALLS_MAX:
             raise ExpressionError(f"the template calls functions more than {CALLS_MAX} times")
@@ -96,16 +97,18 @@ class TemplateScope:
     def _expression(self, text: str) -> object:
         if not (text.startswith("[") and text.endswith("]")):
             return text
-        # Two brackets are how a text says that it begins with one.
+        # Two brackets mean a text that begins with one.
         if text.startswith("[["):
             return text[1:]
         if len(text) > TEXT_CHARACTERS_MAX:
-            raise ExpressionError(f"an expression has at most {TEXT_CHARACTERS_MAX} characters")
+            raise ExpressionError(
+                f"an expression may have at most {TEXT_CHARACTERS_MAX} characters"
+            )
         return _Reader(text[1:-1], self).whole()
 
     def _nested(self, value: object) -> object:
         if self._depth >= DEPTH_MAX:
-            raise ExpressionError("variables name each other in a circle")
+            raise ExpressionError("variables refer to each other in a circle")
         self._depth += 1
         try:
             if isinstance(value, str):
@@ -117,7 +120,7 @@ class TemplateScope:
 
 @final
 class _Reader:
-    """Reads one expression and works it out on the way."""
+    """Parses and evaluates one expression."""
 
     def __init__(self, text: str, scope: TemplateScope) -> None:
         self._text = text
@@ -168,7 +171,7 @@ class _Reader:
         return function(self._scope, arguments)
 
     def _skipped(self, name: str, start: int) -> str:
-        """Past a function that is unknown, and all that is asked of its result."""
+        """Skip an unknown function, and everything applied to its result."""
         level = 1
         while level:
             token = _TOKEN.match(self._text, self._at)
@@ -182,7 +185,7 @@ class _Reader:
         called = self._text[start : self._at]
         known = ", ".join(sorted(_FUNCTIONS))
         return self._scope.mark(
-            f"[{called}] cannot be worked out: {name} is none of the functions {known}"
+            f"[{called}] cannot be evaluated: {name} is not one of the functions {known}"
         )
 
     def _member(self, value: object, sign: str) -> object:
@@ -210,7 +213,9 @@ class _Reader:
         self._at = token.end()
 
     def _wrong(self) -> ExpressionError:
-        return ExpressionError(f"[{self._text}] is no expression from its character {self._at + 1}")
+        return ExpressionError(
+            f"[{self._text}] is not a valid expression from its character {self._at + 1}"
+        )
 
 
 def _member_of(value: object, key: object) -> object:
@@ -219,7 +224,9 @@ def _member_of(value: object, key: object) -> object:
             if str(name).lower() == key.lower():
                 found: object = member
                 return found
-        raise ExpressionError(f"there is no member {key!r}; there are {', '.join(map(str, value))}")
+        raise ExpressionError(
+            f"there is no member {key!r}; the members are {', '.join(map(str, value))}"
+        )
     if isinstance(value, list) and isinstance(key, int):
         if not 0 <= key < len(value):
             raise ExpressionError(f"there is no item {key} in a list of {len(value)}")
@@ -239,12 +246,12 @@ def _plain(value: object) -> str:
         return "True" if value else "False"
     if isinstance(value, str | int):
         return str(value)
-    raise ExpressionError(f"a {type(value).__name__} cannot be made a part of a text")
+    raise ExpressionError(f"a {type(value).__name__} cannot be part of a text")
 
 
 def _bounded(text: str) -> str:
     if len(text) > TEXT_CHARACTERS_MAX:
-        raise ExpressionError(f"a text has at most {TEXT_CHARACTERS_MAX} characters")
+        raise ExpressionError(f"a text may have at most {TEXT_CHARACTERS_MAX} characters")
     return text
 
 
@@ -252,14 +259,14 @@ def _concat(_scope: TemplateScope, arguments: list[object]) -> object:
     if arguments and isinstance(arguments[0], list):
         items = [item for part in arguments if isinstance(part, list) for item in part]
         if len(items) > ITEMS_MAX:
-            raise ExpressionError(f"a list has at most {ITEMS_MAX} items")
+            raise ExpressionError(f"a list may have at most {ITEMS_MAX} items")
         return items
     return _bounded("".join(map(_plain, arguments)))
 
 
 def _format(_scope: TemplateScope, arguments: list[object]) -> object:
     if not arguments or not isinstance(arguments[0], str):
-        raise ExpressionError("format begins with a text")
+        raise ExpressionError("the first argument of format must be a text")
     parts = [_plain(argument) for argument in arguments[1:]]
 
     def put(place: re.Match[str]) -> str:
@@ -298,7 +305,7 @@ def _length(_scope: TemplateScope, arguments: list[object]) -> object:
 
 def _copy_index(scope: TemplateScope, arguments: list[object]) -> object:
     if scope.copy_index is None:
-        raise ExpressionError("copyIndex stands outside of a copy")
+        raise ExpressionError("copyIndex is used outside of a copy")
     offsets = [argument for argument in arguments if isinstance(argument, int)]
     return scope.copy_index + sum(offsets[:1])
 

@@ -1,4 +1,4 @@
-"""The Service Bus resources of an ARM template, nested or flat, with parameters worked out."""
+"""The Service Bus resources of an ARM template, nested or flat, with parameters evaluated."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def is_template(value: object) -> bool:
 
 
 def read_template(value: object, file: str, given: Mapping[str, object]) -> Blueprint:
-    """What a template describes; `given` are the values of parameters that overrule defaults."""
+    """What a template describes; `given` values of parameters replace their defaults."""
     root = PlacedValue(value, "", lambda path: f"{file}: {path}" if path else file, folds_case=True)
     template = _Template(Blueprint())
     template.read(root, given, 0)
@@ -90,7 +90,7 @@ class _Resource:
 
 @final
 class _Template:
-    """Gathers resources in whatever order they stand, then puts them together."""
+    """Collects resources in any order, then combines them."""
 
     def __init__(self, blueprint: Blueprint) -> None:
         self._blueprint = blueprint
@@ -107,7 +107,9 @@ class _Template:
             if key and key not in known:
                 raise SetupError(f"a rule belongs to {key}, which is not in the template")
         if self._strangers:
-            warnings.append(f"{self._strangers} resources are not of Service Bus and passed over")
+            warnings.append(
+                f"{self._strangers} resources do not belong to Service Bus and are ignored"
+            )
         self._blueprint.entities = [
             DeclaredEntity(
                 entity.kind,
@@ -137,7 +139,7 @@ class _Template:
     ) -> None:
         if node is None:
             return
-        # With language version 2.0 they stand under symbolic names.
+        # With language version 2.0 they have symbolic names.
         below = list(node.members().values()) if isinstance(node.value, dict) else node.items()
         for resource in below:
             outer = scope.copy_index
@@ -171,7 +173,7 @@ class _Template:
         properties = node.need("properties")
         template, parameters = properties.get("template"), properties.get("parameters")
         if template is None:
-            raise properties.wrong("a linked template is not followed; put it in as `template`")
+            raise properties.wrong("a linked template is not followed; embed it as `template`")
         given: dict[str, object] = {}
         for name, parameter in {} if parameters is None else parameters.members().items():
             given[name] = scope.worked_out(parameter.need("value").value)
@@ -193,7 +195,7 @@ class _Template:
             owner = _path(resource.names[:-1]).lower()
             self._access.setdefault(owner, []).append(_access_rule(resource))
         else:
-            warnings.append(f"{resource.node.place}: {resource.type} is passed over")
+            warnings.append(f"{resource.node.place}: {resource.type} is ignored")
 
     def _add_namespace(self, resource: _Resource) -> None:
         self._namespaces += 1
@@ -215,7 +217,7 @@ class _Template:
         partitions = None if properties is None else properties.get(_PARTITIONS)
         if partitions is not None and partitions.value != 1:
             self._blueprint.warnings.append(
-                f"{partitions.place}: this is passed over; the setting premium-generation says "
+                f"{partitions.place}: this is ignored; the setting premium-generation decides "
                 "whether a premium bus partitions"
             )
 
@@ -227,9 +229,9 @@ def _parameters(root: PlacedValue, given: Mapping[str, object]) -> dict[str, obj
     for name in given:
         if name.lower() not in names:
             known = ", ".join(members) or "none"
-            raise root.wrong(f"there is no parameter {name!r}; parameters are {known}")
+            raise root.wrong(f"there is no parameter {name!r}; the parameters are {known}")
     values = {name.lower(): value for name, value in given.items()}
-    # A default may name other parameters, in the order in which they stand.
+    # A default may refer to other parameters, in the order of the template.
     found: dict[str, object] = {}
     for name, node in members.items():
         if name.lower() in values:
@@ -237,8 +239,8 @@ def _parameters(root: PlacedValue, given: Mapping[str, object]) -> dict[str, obj
             continue
         default = node.get("defaultValue")
         missing = Unresolved(
-            f"the parameter {name} has no value: give it a defaultValue, "
-            f"or `shardbus apply` a --parameter {name}=VALUE"
+            f"the parameter {name} has no value: give it a defaultValue, or give `shardbus "
+            f"apply` a --parameter {name}=VALUE"
         )
         found[name] = (
             missing if default is None else TemplateScope(found, {}).worked_out(default.value)
@@ -253,7 +255,7 @@ def _copies(node: PlacedValue, scope: TemplateScope) -> int:
     count = copy.need("count")
     number = count.with_value(scope.worked_out(count.value)).number()
     if not 0 <= number <= COPIES_MAX:
-        raise count.wrong(f"{number} copies are not from 0 to {COPIES_MAX}")
+        raise count.wrong(f"the number of copies must be from 0 to {COPIES_MAX}, not {number}")
     return number
 
 
@@ -276,8 +278,8 @@ def _names(
     names = (*above, *text.split("/"))
     expected = type.count("/")
     if len(names) != expected or not all(names):
-        raise node.wrong(f"{text!r} has not the {expected} parts that a name of {type} has")
-    # The first is the namespace's, which is whatever bus this is applied to.
+        raise node.wrong(f"{text!r} does not have the {expected} parts of a name of {type}")
+    # The first part is the namespace's name, which does not matter here.
     for name in names[1:]:
         reason = scope.reason(name)
         if reason is not None:
@@ -286,7 +288,7 @@ def _names(
 
 
 def _path(names: tuple[str, ...]) -> str:
-    """The path in the API; a tilde stands for a slash, which names of resources cannot have."""
+    """The path in the API; a tilde stands for a slash, which resource names cannot have."""
     parts = [name.replace("~", "/") for name in names[1:]]
     return SUBSCRIPTIONS_SEGMENT.join(parts)
 

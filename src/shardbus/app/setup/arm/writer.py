@@ -1,4 +1,4 @@
-"""A namespace as an ARM template that deploys, and that `apply` reads back."""
+"""A namespace as an ARM template that can be deployed, and that `apply` reads."""
 
 import json
 from typing import Final
@@ -15,7 +15,7 @@ _NAMESPACE: Final = "Microsoft.ServiceBus/namespaces"
 
 
 def write_template(blueprint: Blueprint, *, with_keys: bool) -> tuple[str, list[str]]:
-    """The template, and what it cannot say."""
+    """The template, and what it cannot express."""
     losses: list[str] = []
     tier = (blueprint.tier or "standard").capitalize()
     resources: list[Json] = [
@@ -130,6 +130,6 @@ def _camel_tree(properties: dict[str, Json]) -> Json:
 
 
 def _safe(value: Json) -> Json:
-    """A text that looks like an expression and is none says so with a second bracket."""
+    """A text that only looks like an expression gets a second bracket."""
     is_alike = isinstance(value, str) and value.startswith("[") and value.endswith("]")
     return f"[{value}" if is_alike else value

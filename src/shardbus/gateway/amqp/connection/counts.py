@@ -30,10 +30,10 @@ CBS: Final = "$cbs"
 
 @final
 class AmqpCounts:
-    """Counters that only rise, of all connections together.
+    """Ascending counters for all connections together.
 
-    They are raised once for all messages that one read or one commit brings, never for each: the
-    path of a message pays nothing for them.
+    They are incremented once for all messages that one read or one commit brings, so the path of a
+    single message pays nothing for them.
     """
 
     def __init__(self) -> None:
@@ -49,17 +49,17 @@ class AmqpCounts:
         self._requests: dict[tuple[str, int], int] = {}
 
     def settled(self, how: int, messages: int) -> None:
-        """So many messages were completed, abandoned and so on."""
+        """Count settled messages by the way of settling."""
         self._settled[how] += messages
 
     def refused(self, failure: Refused | Unavailable, deliveries: int) -> None:
-        """So many deliveries, or settlements, were refused."""
+        """Count refused deliveries or settlements."""
         kind = failure.kind.name if isinstance(failure, Refused) else UNAVAILABLE
         if isinstance(failure, Unavailable) and failure.is_unknown:
             kind = OUTCOME_UNKNOWN.name
         self._refused[kind] = self._refused.get(kind, 0) + deliveries
         if kind == SERVER_BUSY.name:
-            # What is merely unavailable is no Refused: only the throttle says this.
+            # An Unavailable is not a Refused, so only the throttle refuses with this kind.
             self.throttled += deliveries
 
     def answered(self, node: str, status: int) -> None:

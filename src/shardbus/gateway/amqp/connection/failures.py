@@ -1,4 +1,4 @@
-"""Turns what went wrong into AMQP errors, in the words the SDKs recognise."""
+"""Turns failures into AMQP errors, in the words that SDKs recognise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from shardbus.core.errors import Refused, Unavailable, kind_of, text_of
 
 
 def amqp_error(failure: Refused | Unavailable, host: str = "") -> AmqpError:
-    """The error a client is told, with a tracking id to find it by; `host` is what it calls us."""
+    """The error for a client, with a tracking id; `host` is the name by which the client addresses
+    the server.
+    """
     return AmqpError(kind_of(failure).condition, with_tracking(text_of(failure, host)))
 
 

@@ -49,22 +49,22 @@ from shardbus.gateway.listening.wheel import NEVER
 
 log = logging.getLogger(__name__)
 
-# Bytes read and not yet stored, after which a connection is read no further until some are.
+# Bytes read and not yet stored, above which reading from a connection pauses.
 PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
 WRITE_BUFFER_BYTES_MAX: Final = 1024 * 1024
-# Bytes written that the client does not read, after which it is read no further either: what it
-# sends would be answered into the same buffer.
+# Bytes written that the client does not read, above which reading pauses too: answers to further
+# input would fill the same buffer.
 UNREAD_BYTES_MAX: Final = 8 * 1024 * 1024
-# How long a client may take to read a goodbye.
+# How long a client may take to read the final close.
 GOODBYE_MS: Final = 10_000
 EXPELLED_GOODBYE_MS: Final = 1_000
 REQUESTS_MAX: Final = 200
-# What is enough until the first token is shown, and little enough for anybody.
+# Enough until the first token is presented, and little enough for anybody.
 STRANGER_WRITE_BYTES_MAX: Final = 32 * 1024
 STRANGER_REQUESTS_MAX: Final = 64
 STRANGER_SESSIONS_MAX: Final = 8
 STRANGER_LINKS_MAX: Final = 64
-# Clients that bear less silence would keep us busy with heartbeats alone.
+# Clients with a shorter idle time-out would keep the server busy with heartbeats alone.
 IDLE_TIMEOUT_MS_MIN: Final = 500
 STRANGER_LOOK_MS_MIN: Final = 1_000
 # "no put-token after connecting: 20 s; connection open, no link ever created: 60 s; all links gone:
@@ -76,7 +76,7 @@ LOOK_MS_MAX: Final = 60_000
 
 
 class Host(Protocol):
-    """What has the connection; `admission` decides whether it stays."""
+    """The owner of the connection; `admission` decides whether it stays."""
 
     admission: AmqpAdmission
 
@@ -87,7 +87,7 @@ class Host(Protocol):
 
 @final
 class AmqpProtocol(asyncio.Protocol):
-    """An asyncio protocol; the Shell of its links. `peer` is the address that counts for it."""
+    """An asyncio protocol; the Shell of its links. `peer` is the address that it counts for."""
 
     def __init__(self, shared: Shared, config: ConnectionConfig, host: Host) -> None:
         bus = shared.bus
@@ -128,7 +128,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._since_ms = self._linkless_since_ms = self._monotonic_ms()
         self._had_link = False
 
-    # The transport's side.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports have the methods of asyncio.Transport without being one.
@@ -141,7 +141,11 @@ class AmqpProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_stranger and not self._admission.hear(self, len(data)):
-            self.close(_forced(f"More than {STRANGER_BYTES_MAX} bytes came before a token."))
+            self.close(
+                _forced(
+                    f"The client sent more than {STRANGER_BYTES_MAX} bytes before it put a token."
+                )
+            )
             return
         was_held_up = self._connection.waiting_bytes >= WAITING_BYTES_MAX
         self._handle(self._connection.receive(data, self._monotonic_ms()))
@@ -173,7 +177,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._attacher.resume()
         self.flush_soon()
 
-    # The links' side (inbound.Shell).
+    # Callbacks of the links (inbound.Shell).
 
     def now_ms(self) -> int:
         return self._clock.now_ms()
@@ -217,10 +221,12 @@ class AmqpProtocol(asyncio.Protocol):
             transport.resume_reading()
 
     def _pending_bytes_max(self) -> int:
-        """When all have too much, each goes on as soon as its own is stored."""
+        """When the total is too large, each connection reads again only after its own input is
+        stored.
+        """
         return 0 if self._totals.is_pending_too_much else PENDING_BYTES_MAX
 
-    # The server's side.
+    # Callbacks of the server.
 
     def detach_entity(self, entity_id: int, rights: int, refusal: Refused) -> None:
         """End the links that use one of these rights on an entity."""
@@ -228,12 +234,12 @@ class AmqpProtocol(asyncio.Protocol):
         self.flush_soon()
 
     def detach_forwarding(self, entity: Entity) -> None:
-        """End the links that receive what an entity forwards from now on."""
+        """End the links that receive from an entity that forwards from now on."""
         self._attacher.detach_forwarding(entity)
         self.flush_soon()
 
     def check_access_again(self) -> None:
-        """End the links whose rule or key is gone, or has lost the right they live by."""
+        """End the links whose rule or key is gone, or has lost the right that they need."""
         self._grants.check_again()
         self._attacher.detach_unauthorized(
             "The access rule or key that opened this link was changed: put a new token."
@@ -245,7 +251,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._attacher.count_links(by_role)
 
     def turn_away(self) -> None:
-        """Close as soon as the client can be told why: when it has opened."""
+        """Close as soon as the client can be told why: when it has sent its open."""
         self._is_turned_away = True
 
     def expel(self) -> None:
@@ -259,20 +265,21 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _note_unfinished(self) -> None:
         size_bytes = self._connection.unfinished_bytes
-        # Most of what is read is whole; then there is nothing to note.
+        # Most input is complete; then there is nothing to note.
         if size_bytes != self._unfinished_bytes and not self._is_leaving:
             self._unfinished_bytes = size_bytes
             self._totals.unfinished.note(self, size_bytes, self._monotonic_ms())
 
     def end_holding(self) -> None:
-        """Let go of messages that are not whole: others need the room (holdings.Holder)."""
+        """Drop incomplete messages, because others need the room (holdings.Holder)."""
         self.close(
             _forced(
-                "All connections together hold too much of messages that are not whole, and this "
-                "one has held the most for the longest time: send them again, one after another."
+                "The incomplete messages of all connections together are too large, and this "
+                "connection has held the most for the longest time: send its messages again, "
+                "one after another."
             )
         )
-        # What was collected is given back now, and not when the client has read why.
+        # The collected input is freed now, and not when the client has read why.
         self._handle(self._connection.transport_lost())
         if self._transport is not None:
             self._admission.wheel.put(self, EXPELLED_GOODBYE_MS)
@@ -283,37 +290,41 @@ class AmqpProtocol(asyncio.Protocol):
             self._totals.unread.note(self, self.unread_bytes(), self._monotonic_ms())
 
     def unread_bytes(self) -> int:
-        """What was sent, or waits for windows, and the client has not read (unread.Reader)."""
+        """The bytes that were sent, or wait for windows, and the client has not read
+        (unread.Reader).
+        """
         size_bytes = self._connection.waiting_bytes
         if self._is_writing_paused and self._transport is not None:
             size_bytes += self._transport.get_write_buffer_size()
         return size_bytes
 
     def end_unread(self) -> None:
-        """Others need the room; who does not read is not told why either (unread.Reader)."""
-        log.info("connection closed: all together have not read too much, and this one the most")
+        """Others need the room; a client that does not read cannot be told why (unread.Reader)."""
+        log.info(
+            "connection closed: clients together have too much unread output, and this one the most"
+        )
         if self._transport is not None:
             self._is_leaving = True
             self._transport.abort()
 
     def close(self, error: AmqpError) -> None:
-        """Say goodbye and close."""
+        """Send a close and close the transport."""
         self._connection.close(error)
         self._hang_up()
 
     def _hang_up(self) -> None:
-        """Close when the client has read the rest, or has had the time to."""
+        """Close when the client has read the rest, or after a time limit."""
         self._flush()
         if self._transport is None or self._transport.is_closing():
             return
         self._is_leaving = True
         self._transport.close()
         self._admission.wheel.put(self, GOODBYE_MS)
-        # In a turn of its own: what came together with the reason may still be looked at.
+        # In the next turn: input that came together with the reason may still be processed.
         self._loop.call_soon(self._end_links)
 
     def _end_links(self) -> None:
-        """Let go of what links hold now, and not when the client has read why (R18)."""
+        """Release what the links hold now, and not when the client has read why (R18)."""
         self._handle(self._connection.transport_lost())
 
     # Events.
@@ -365,16 +376,26 @@ class AmqpProtocol(asyncio.Protocol):
         return len(self._requests) >= requests_max or not self._totals.is_request_possible
 
     def _refuse_one_too_many(self, link: RequestLink, delivery: IncomingDelivery) -> bool:
-        """Whether a client that is known was told to come back, instead of losing all its links."""
+        """Refuse one request of an authorised client, instead of ending all its links; returns
+        whether that was possible.
+        """
         if self._is_stranger or not self._are_requests_too_many():
             return False
-        text = "Too many requests are waiting for answers, so this one was not looked at: wait."
+        text = (
+            "Too many requests are waiting for answers, so this one was not processed: wait for "
+            "the others, then send it again."
+        )
         return link.refuse(delivery, self, Unavailable(text))
 
     def _start(self, request: Coroutine[object, object, None]) -> None:
         if self._are_requests_too_many():
             request.close()
-            self.close(AmqpError(CONNECTION_FORCED, "Too many requests are waiting for answers."))
+            self.close(
+                AmqpError(
+                    CONNECTION_FORCED,
+                    "Too many requests are waiting for answers: wait before you send more.",
+                )
+            )
             return
         task = self._loop.create_task(request)
         self._requests.add(task)
@@ -385,7 +406,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._requests.discard(task)
         self._totals.requests -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("a request failed; closing its connection", exc_info=error)
+            log.error("a request failed; its connection is closed", exc_info=error)
             self.fail()
         self._trust_known()
         self._watch_expiry()
@@ -411,10 +432,10 @@ class AmqpProtocol(asyncio.Protocol):
             self.flush_soon()
 
     def _turn_guesser_away(self) -> None:
-        self.close(AmqpError(UNAUTHORIZED_ACCESS, "Too many wrong keys were shown."))
+        self.close(AmqpError(UNAUTHORIZED_ACCESS, "The client presented too many wrong keys."))
 
     def _trust_known(self) -> None:
-        """Widen the limits once the client has shown who it is."""
+        """Widen the limits once the client is authorised."""
         if not self._is_stranger or self._is_turned_away or not self._grants.has_any:
             return
         self._is_stranger = False
@@ -432,10 +453,13 @@ class AmqpProtocol(asyncio.Protocol):
         if self._is_turned_away:
             self.close(self._too_many())
         elif 0 < self._connection.remote_idle_ms < IDLE_TIMEOUT_MS_MIN:
-            text = f"An idle-time-out below {IDLE_TIMEOUT_MS_MIN} milliseconds cannot be kept."
+            text = (
+                f"An idle-time-out below {IDLE_TIMEOUT_MS_MIN} milliseconds is not supported: use "
+                "a longer one."
+            )
             self.close(AmqpError(NOT_ALLOWED, text))
         else:
-            # Only now is it known how often the client wants to hear from us.
+            # Only now the client's idle time-out is known.
             self._look_soon()
 
     def _too_many(self) -> AmqpError:
@@ -447,7 +471,7 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _closed(self, event: ConnectionClosed) -> None:
         if event.error is not None:
-            # Strangers come by the thousand, and must not fill the disk with their ends.
+            # Strangers may come by the thousand, and must not fill the disk with log lines.
             level = logging.DEBUG if self._is_stranger else logging.INFO
             error = event.error
             log.log(level, "connection closed: %s: %s", error.condition, error.description)
@@ -494,11 +518,13 @@ class AmqpProtocol(asyncio.Protocol):
         return max(delay_ms, STRANGER_LOOK_MS_MIN) if self._is_stranger else delay_ms
 
     def _end_idle(self, now_ms: int) -> int:
-        """Close, or end links, whose time is over; how long to the next that may be."""
+        """Close the connection, or end links, whose time is over; returns how long until the next
+        check.
+        """
         left_ms, text = LOOK_MS_MAX, ""
         if self._is_stranger:
             left_ms = self._since_ms + NO_TOKEN_MS - now_ms
-            text = f"No token was shown within {NO_TOKEN_MS} milliseconds."
+            text = f"The client put no token within {NO_TOKEN_MS} milliseconds."
         elif self._attacher.is_linkless():
             limit_ms = LINKS_GONE_MS if self._had_link else NO_LINK_MS
             left_ms = self._linkless_since_ms + limit_ms - now_ms
@@ -509,7 +535,7 @@ class AmqpProtocol(asyncio.Protocol):
         return left_ms
 
     def _watch_expiry(self) -> None:
-        """Wake when the next token ends, to end the links that lived by it."""
+        """Wake when the next token expires, to end the links that depend on it."""
         if self._transport is not None:
             self._expiry_alarm.set(self._grants.next_expiry_ms(), NEVER_MS)
 

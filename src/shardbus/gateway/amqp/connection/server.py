@@ -1,4 +1,4 @@
-"""All AMQP connections of the gateway: their number, their end, and news about entities."""
+"""All AMQP connections of the gateway: their number, their end, and changes of entities."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class AmqpServer:
         return len(self._protocols)
 
     def readings(self) -> list[MetricReading]:
-        """What all connections do and did, for the metrics."""
+        """The state and the counters of all connections, for the metrics."""
         by_role = {"sender": 0, "receiver": 0, "other": 0}
         for protocol in self._protocols:
             protocol.count_links(by_role)
@@ -81,7 +81,7 @@ class AmqpServer:
             guarded(protocol.check_access_again)
 
     def entity_created(self, entity: Entity) -> None:
-        """Nobody can have a link to it yet."""
+        """Nothing to do: no client can have a link to it yet."""
 
     def entity_updated(self, entity: Entity) -> None:
         refusal = Refused(ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status}.")
@@ -94,7 +94,7 @@ class AmqpServer:
                 guarded(partial(protocol.detach_forwarding, entity))
 
     def entity_deleted(self, entity: Entity) -> None:
-        """Clients are told what they would be if they attached now: SDKs know no other word."""
+        """End its links with the error of an attach to a missing entity: SDKs expect that one."""
         self._detach(entity, ALL_RIGHTS, not_found(entity.name))
 
     def _detach(self, entity: Entity, rights: int, refusal: Refused) -> None:

@@ -1,4 +1,4 @@
-"""What a namespace may do in a second, when its operator limits it."""
+"""How many operations per second a namespace may do, when its operator limits that."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ THROTTLED_TEXT: Final = (
     "The request was terminated because the entity is being throttled. Error code: 50009. "
     "Please wait 2 seconds and try again."
 )
-# Receivers that wait for credits are looked after this often.
+# How often receivers that wait for credits are checked.
 WAKE_MS: Final = 100
 
 
 @final
 class Throttle:
-    """A bucket of credits that holds what comes in one second; one for all connections.
+    """A bucket of credits that holds the credits of one second; one for all connections.
 
-    Who asks for something new is refused while it is too empty. Receivers wait instead, and what
-    ends work that was begun is only counted: refused, it would have to be done again.
+    New work is refused while the bucket is too empty. Receivers wait instead, and operations that
+    end work are only counted: if they were refused, the work would have to be done again.
     """
 
     def __init__(self, credits_per_s: int, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
@@ -40,9 +40,10 @@ class Throttle:
         self._waiting: dict[int, Callable[[], None]] = {}
 
     def take(self, credits_wanted: int) -> None:
-        """Pay before something is done; Refused with SERVER_BUSY when it cannot be paid.
+        """Pay before an operation; Refused with SERVER_BUSY when there are not enough credits.
 
-        What costs more than a second brings needs a full bucket, and leaves it in debt.
+        An operation that costs more than one second's credits needs a full bucket, and leaves it in
+        debt.
         """
         self._fill()
         if self._level < min(credits_wanted * 1000, self._full):
@@ -50,12 +51,14 @@ class Throttle:
         self._level -= credits_wanted * 1000
 
     def charge(self, credits_used: int) -> None:
-        """Pay for what was done anyway. A debt is at most what one second brings."""
+        """Pay for what was done anyway. The debt is at most one second's credits."""
         self._fill()
         self._level = max(self._level - credits_used * 1000, -self._full)
 
     def allow(self, owner: object, credits_wanted: int, wake: Callable[[], None]) -> int:
-        """How many of these can be paid now; if none, `wake` is called when some may be."""
+        """How many of these credits are available now; if none, `wake` is called when some may
+        be.
+        """
         self._fill()
         allowed = min(credits_wanted, max(0, self._level // 1000))
         if allowed == 0:
@@ -65,7 +68,7 @@ class Throttle:
         return allowed
 
     def forget(self, owner: object) -> None:
-        """The owner does not wait any more."""
+        """The owner no longer waits."""
         self._waiting.pop(id(owner), None)
 
     def _wake(self) -> None:

@@ -1,4 +1,4 @@
-"""What all AMQP connections may have together, whatever each of them may have."""
+"""Bounds for all AMQP connections together, in addition to those of each connection."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ REQUESTS_MAX: Final = 20_000
 """Requests to $cbs and $management, and commits, that are under way."""
 TRANSACTIONS_MAX: Final = 20_000
 TRANSACTION_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Messages that wait for the end of their transactions."""
+"""Bytes of messages that wait for the end of their transactions."""
 PENDING_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Messages that were read and are not stored yet."""
+"""Bytes of messages that were read and are not stored yet."""
 UNFINISHED_BYTES_MAX: Final = 512 * 1024 * 1024
-"""Messages whose last frame has not come."""
+"""Bytes of messages whose last frame has not come."""
 UNREAD_BYTES_MAX: Final = 512 * 1024 * 1024
-"""What was sent to clients and they have not read."""
+"""Bytes that were sent to clients and not read."""
 
 
 @final
 class Totals:
-    """Counts over all connections of a server; each connection takes back what it added."""
+    """Counts over all connections of a server; each connection subtracts what it added."""
 
     def __init__(self) -> None:
         self.links = 0
@@ -45,10 +45,14 @@ class Totals:
 
     def check_links(self) -> None:
         if self.links > LINKS_MAX:
-            raise Refused(SERVER_BUSY, f"The namespace has {LINKS_MAX} links: try again later.")
+            raise Refused(
+                SERVER_BUSY, f"The namespace has {LINKS_MAX} links, its maximum: try again later."
+            )
 
     def check_transactions(self, size_bytes: int = 0) -> None:
-        """Whether there may be one more, or so many more bytes in those that there are."""
+        """Refused when there may not be one more transaction, or that many more bytes in open
+        ones.
+        """
         is_too_much = self.transaction_bytes + size_bytes > TRANSACTION_BYTES_MAX
         if is_too_much or (not size_bytes and self.transactions >= TRANSACTIONS_MAX):
             raise Refused(SERVER_BUSY, "There are too many open transactions: try again later.")

@@ -1,4 +1,4 @@
-"""Answers attaches: which node an address means, and whether this client may use it."""
+"""Answers attaches: which node an address means, and whether the client may use it."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ REQUEST_BYTES: Final = 64 * 1024
 REQUEST_BYTES_MIN: Final = 1024 * 1024
 # "link without traffic: 10 min".
 LINK_IDLE_MS: Final = 600_000
-# A token and what is around it: anybody may send one.
+# A token and its envelope: anybody may send one.
 TOKEN_BYTES_MAX: Final = 64 * 1024
 
 
 @final
 class Shared:
-    """What all connections of the gateway have in common; `throttle` only where one is set."""
+    """What all connections of the gateway share; `throttle` only where one is set."""
 
     def __init__(
         self,
@@ -106,10 +106,10 @@ class Shared:
 
 @final
 class _Use:
-    """An entity's link: what must stay true while it is open.
+    """A link to an entity, and what must stay true while it is open.
 
-    The link lives by any one of `rights`, and ends when all of them are gone. `way` is the entity
-    by way of which it sends, where that is another one: it needs them there too.
+    The link needs any one of `rights`, and ends when all of them are gone. `way` is the entity by
+    way of which it sends, if that is another one: it needs the right there too.
     """
 
     def __init__(self, link: Link, handle: EntityHandle, rights: int, entity: str) -> None:
@@ -129,11 +129,11 @@ class _Use:
         return self.handle.entity.entity_id
 
     def touch(self) -> None:
-        """Something else is done for the link: it is not idle until the next look."""
+        """Something was done for the link: it is not idle until the next check."""
         self._seen_count = -1
 
     def idle_ms(self, now_ms: int) -> int:
-        """How long nothing was sent, received or waited for, as far as was looked."""
+        """How long nothing was sent, received or waited for, as of this check."""
         count = self.link.delivery_count
         if count != self._seen_count or self._is_busy():
             self._seen_count = count
@@ -145,7 +145,7 @@ class _Use:
         if isinstance(context, Outbound):
             is_waiting = self.link.credit > 0 or self.link.unsettled_count > 0
             return is_waiting or context.hold is not None
-        # Who asks may ask again at any time, and who waits for a session is waiting.
+        # A request may come at any time, and a link that waits for a session is waiting.
         return not isinstance(context, Inbound)
 
     def idle_error(self) -> AmqpError:
@@ -172,7 +172,7 @@ class Attacher:
             shared.transaction_rules, shared.transactor, shell, shared.counts, shared.totals
         )
         self._uses: dict[int, _Use] = {}
-        # By the names of their links; of two that have one name, the later.
+        # By link name; of two links with the same name, the later.
         self._named: dict[str, _Use] = {}
         self._links: set[int] = set()
         self._is_paused = False
@@ -207,15 +207,15 @@ class Attacher:
         return not self._links
 
     def count_links(self, by_role: dict[str, int]) -> None:
-        """Add the links that are open, by what the client does on them."""
+        """Count the open links by role."""
         for use in self._uses.values():
             role = "receiver" if use.is_receiver else "sender" if use.rights == SEND else "other"
             by_role[role] += 1
-        # Those to no entity: tokens, their answers, transactions.
+        # Links to no entity: tokens, their answers, transactions.
         by_role["other"] += max(0, len(self._links) - len(self._uses))
 
     def pause(self) -> None:
-        """The client reads more slowly than we write."""
+        """The client reads more slowly than the server writes."""
         self._is_paused = True
         for outbound in self._outbounds():
             outbound.pause()
@@ -245,7 +245,7 @@ class Attacher:
                 self._detach(use, amqp_error(refusal, self._shell.addressed_host))
 
     def detach_forwarding(self, entity: Entity) -> None:
-        """End the links that receive what an entity forwards from now on."""
+        """End the links that receive from an entity that forwards from now on."""
         for use in list(self._uses.values()):
             if use.is_receiver and use.entity_id == entity.entity_id:
                 refusal = not_kept(entity, use.line)
@@ -253,13 +253,13 @@ class Attacher:
                     self._detach(use, amqp_error(refusal))
 
     def detach_idle(self, now_ms: int) -> None:
-        """End the links without traffic; `now_ms` is any clock that only goes forward."""
+        """End the links without traffic; `now_ms` is a reading of any steady clock."""
         for use in list(self._uses.values()):
             if use.idle_ms(now_ms) >= LINK_IDLE_MS:
                 self._detach(use, use.idle_error())
 
     def trust(self) -> None:
-        """The client has shown a token."""
+        """The client has presented a good token."""
         self._transactions.open_max = OPEN_MAX
 
     def detach_unauthorized(self, reason: str) -> None:
@@ -282,7 +282,7 @@ class Attacher:
         self._named[use.link.name] = use
 
     def _touch(self, link_name: str) -> None:
-        """A request was made for a link (associated-link-name): that keeps it from idling."""
+        """A request named a link (associated-link-name): the link is not idle."""
         use = self._named.get(link_name)
         if use is not None:
             use.touch()
@@ -306,7 +306,9 @@ class Attacher:
         text = terminus.address if terminus is not None else None
         if not text:
             raise Refused(
-                INVALID_ARGUMENT, "The link names no address; dynamic nodes do not exist."
+                INVALID_ARGUMENT,
+                "The link has no address; dynamic nodes are not supported: use the path of "
+                "an entity.",
             )
         address = parse_address(text)
         if address.kind == CBS:
@@ -323,7 +325,7 @@ class Attacher:
 
     def _accept_coordinator(self, link: Link, target: Coordinator) -> list[Event]:
         if self._shared.bus.namespace.settings.tier.is_basic:
-            raise Refused(NOT_ALLOWED, "There are no transactions in the Basic tier.")
+            raise Refused(NOT_ALLOWED, "The Basic tier has no transactions.")
         coordinator = CoordinatorLink(link, self._transactions, self._shell)
         link.context = coordinator
         target.capabilities = list(CAPABILITIES)
@@ -341,7 +343,7 @@ class Attacher:
         return self._accept_request(link, request_link, TOKEN_BYTES_MAX)
 
     def _accept_management(self, link: Link, address: Address) -> list[Event]:
-        # Some operations need one right and some the other; each is asked for what it needs.
+        # Some operations need one right and some the other; each operation checks its own.
         handle = self._find(LISTEN | SEND, address, told=LISTEN)
         _check_line(handle, address)
         node = f"{address.entity}/{address.line}/$management"
@@ -383,7 +385,7 @@ class Attacher:
         via = text_of(link.properties.get(DESTINATION))
         named: EntityHandle | None = None
         if via is not None:
-            # Sent by way of the entity that the link names: the client needs the right to both.
+            # Sent by way of the entity of the link: the client needs the right on both.
             address, named = _destination(via), handle
             handle = self._find_sendable(address)
         way_of(link.session).enter(named or handle, is_sender=True)
@@ -400,8 +402,8 @@ class Attacher:
         return events
 
     def _batch_properties(self, size_bytes_max: int) -> dict[str, Value]:
-        """What is told of batches where they have a limit of their own; elsewhere SDKs go by that
-        of messages.
+        """The limit for batches, where it differs from that for messages, which SDKs use
+        otherwise.
         """
         if not self._shared.bus.namespace.settings.tier.is_premium:
             return {}
@@ -412,7 +414,7 @@ class Attacher:
         spec = handle.entity.spec
         if not spec.is_sendable():
             raise Refused(
-                ENTITY_DISABLED, f"'{address.name}' is {spec.status}: it takes no messages."
+                ENTITY_DISABLED, f"'{address.name}' is {spec.status} and accepts no messages."
             )
         return handle
 
@@ -421,19 +423,20 @@ class Attacher:
         if handle.entity.is_topic():
             raise Refused(
                 NOT_ALLOWED,
-                f"Nothing can be received from the topic '{address.name}': receive from one of "
-                "its subscriptions.",
+                f"Messages cannot be received from the topic '{address.name}': receive from "
+                "one of its subscriptions.",
             )
         spec = handle.entity.spec
         if not spec.is_receivable():
             raise Refused(
-                ENTITY_DISABLED, f"'{address.name}' is {spec.status}: it gives no messages."
+                ENTITY_DISABLED,
+                f"'{address.name}' is {spec.status}: messages cannot be received from it.",
             )
         refusal = not_kept(handle.entity, address.line)
         if refusal is not None:
             raise refusal
         _check_source(link)
-        # Dead letters are read without their sessions.
+        # Dead letters are received without their sessions.
         is_sessionful = spec.requires_session and address.line == MAIN_LINE
         is_asked = is_session_asked(link)
         if is_asked and not is_sessionful:
@@ -518,8 +521,10 @@ class Attacher:
         self._shell.handle(events)
 
     def _find(self, rights: int, address: Address, *, told: int = 0) -> EntityHandle:
-        """The entity, for who has one of these rights; `told` is the one that others lack."""
-        # The right comes first: who lacks it does not learn what exists.
+        """The entity, for a client with one of these rights; `told` is the right that a refusal
+        names.
+        """
+        # The right is checked first: a client without it does not learn which entities exist.
         if not self._grants.allow(rights, address.entity):
             raise claims_required(told or rights, address.name)
         handle = self._shared.bus.find(address.entity)
@@ -529,7 +534,9 @@ class Attacher:
 
 
 def _check_source(link: Link) -> None:
-    """Refuse what we would not do: a receiver that gets what it did not ask for loses messages."""
+    """Refuse filters and modes that the bus does not implement: a receiver that gets other messages
+    than it asked for would lose them.
+    """
     source = link.remote_source
     if source is None:
         return
@@ -543,8 +550,8 @@ def _check_source(link: Link) -> None:
     if source.distribution_mode == "copy":
         raise Refused(
             NOT_ALLOWED,
-            "The distribution mode 'copy' is not supported: peek at messages to leave them "
-            "where they are.",
+            "The distribution mode 'copy' is not supported: peek messages to leave them in "
+            "the entity.",
         )
 
 
@@ -563,5 +570,6 @@ def _check_line(handle: EntityHandle, address: Address) -> None:
     if handle.entity.is_topic() and address.line != MAIN_LINE:
         raise Refused(
             NOT_ALLOWED,
-            f"The topic '{address.name}' has no dead letters: its subscriptions have them.",
+            f"The topic '{address.name}' has no dead letters: receive from the dead-letter "
+            "queues of its subscriptions.",
         )

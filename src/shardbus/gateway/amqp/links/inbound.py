@@ -33,14 +33,14 @@ BATCH_MESSAGES_MAX: Final = 4_500
 
 
 class Shell(Protocol):
-    """What a link needs of its connection."""
+    """The connection, as its links use it."""
 
     @property
     def counts(self) -> AmqpCounts: ...
 
     @property
     def addressed_host(self) -> str:
-        """What the client calls us by."""
+        """The host name by which the client addresses the server."""
         ...
 
     def now_ms(self) -> int: ...
@@ -48,31 +48,33 @@ class Shell(Protocol):
     def steady_ms(self) -> int: ...
 
     def flush_soon(self) -> None:
-        """Something may be waiting to be written."""
+        """Output may be waiting to be written."""
         ...
 
     def settle_soon(self, inbound: Inbound) -> None:
-        """`inbound.flush` should be called before the next write."""
+        """`inbound.flush` must be called before the next write."""
         ...
 
     def add_pending(self, size_bytes: int) -> None:
-        """So many bytes (negative: fewer) wait to be stored; too many stop the reading."""
+        """Add to (or, if negative, subtract from) the bytes that wait to be stored; too many pause
+        reading.
+        """
         ...
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
 
     def handle(self, events: list[Event]) -> None:
-        """Act on events that came of an answer, not of input."""
+        """Process events that an answer caused."""
         ...
 
     def fail(self) -> None:
-        """Something of ours went wrong: close the connection."""
+        """An internal error occurred: close the connection."""
         ...
 
 
 @final
 class Inbound:
-    """Places what arrives, and tells the client what became of each delivery."""
+    """Sends incoming messages to the bus, and tells the client the result of each delivery."""
 
     def __init__(
         self,
@@ -137,7 +139,7 @@ class Inbound:
         self._shell.settle_soon(self)
 
     def flush(self) -> None:
-        """Settle what was accepted since the last time, in as few ranges as it makes."""
+        """Settle everything accepted since the last call, in as few ranges as possible."""
         if self._accepted:
             ids, self._accepted = self._accepted, []
             self.link.settle(ids, ACCEPTED)
@@ -155,7 +157,8 @@ class Inbound:
         if len(payloads) > BATCH_MESSAGES_MAX:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"The batch has {len(payloads)} messages; {BATCH_MESSAGES_MAX} may be in one.",
+                f"The batch has {len(payloads)} messages; at most {BATCH_MESSAGES_MAX} are "
+                "allowed.",
             )
         now_ms = self._shell.now_ms()
         messages = [read_message(payload, now_ms) for payload in payloads]
@@ -164,7 +167,7 @@ class Inbound:
         return messages
 
     def _enlist(self, delivery: IncomingDelivery, transaction_id: bytes) -> None:
-        """Keep what is sent for the end of its transaction; what is refused spoils that."""
+        """Keep a message for the end of its transaction; a refused one spoils the transaction."""
         try:
             self._enlistment.send(transaction_id, self._messages_in(delivery))
         except DecodeError as error:
@@ -190,7 +193,7 @@ def _size_of(deliveries: list[IncomingDelivery]) -> int:
 
 @final
 class _Batch:
-    """One transfer that holds many messages: one outcome for all of them."""
+    """One transfer with many messages: one outcome for all of them."""
 
     def __init__(self, inbound: Inbound, delivery: IncomingDelivery, message_count: int) -> None:
         self._inbound = inbound
@@ -206,7 +209,7 @@ class _Batch:
 
 @final
 class _Singles:
-    """Neighbouring transfers of one message each; a SendSink."""
+    """Consecutive transfers of one message each; a SendSink."""
 
     def __init__(self, inbound: Inbound) -> None:
         self._inbound = inbound

@@ -25,15 +25,16 @@ from shardbus.message.stored import DeliverySource, encode_received
 log = logging.getLogger(__name__)
 
 WAITING_BYTES_MAX: Final = 1024 * 1024
-"""Bytes that wait for windows that a client does not open, in all its sessions, after which it is
-given nothing more: each session may have a message that its window has no room for."""
+"""Bytes that wait for windows in all sessions of a client, above which it gets no more messages:
+each session may have a message that does not fit in its window.
+"""
 
 
 @final
 class Outbound:
     """Delivers as credit allows, and settles what the client settles. A dispatch.Receiver.
 
-    `hold` is the session that the link holds, if it is a session's.
+    `hold` is the session that the link holds, if it receives from a session.
     """
 
     def __init__(  # noqa: PLR0913 - one end of a link knows all that a delivery passes
@@ -81,7 +82,9 @@ class Outbound:
         self._dispatcher.wake(self)
 
     def pause(self) -> None:
-        """The client reads more slowly than we write: lock nothing that would only wait here."""
+        """The client reads more slowly than the server writes: lock nothing that would only wait
+        here.
+        """
         self._is_paused = True
 
     def resume(self) -> None:
@@ -97,17 +100,17 @@ class Outbound:
         return credit
 
     def deliver(self, deliveries: list[Delivery]) -> int:
-        """Send until the link has no room: one message may need all frames that the client takes.
+        """Send until the link has no room: one message may need all frames that the client accepts.
 
-        One that cannot be sent at all ends the connection. Its lock is left to end by itself, which
-        counts as a failed delivery: whoever gets it next would fail at it, too.
+        A message that cannot be sent at all ends the connection. Its lock expires by itself, which
+        counts as a failed delivery: the next receiver would fail too.
         """
         taken = 0
         try:
             taken = self._send(deliveries)
         except _Unsendable as failure:
             taken = failure.position + 1
-            log.exception("a message cannot be delivered; closing the connection")
+            log.exception("a message cannot be delivered; its connection is closed")
             self._shell.fail()
         self._counts.delivered += taken
         if self._throttle is not None:
@@ -144,7 +147,7 @@ class Outbound:
             self.hold.lose(failure)
 
     def end(self, failure: Refused) -> None:
-        """Take nothing more and detach; the client hears why."""
+        """Deliver nothing more, and detach with the reason."""
         self.close()
         self.link.detach(amqp_error(failure))
         self._shell.flush_soon()
@@ -167,12 +170,16 @@ class Outbound:
             self._router.settle(command, confirmation)
 
     def _enlist(self, event: SettlementsReceived, state: TransactionalState) -> None:
-        """Keep a settlement for the end of its transaction; what is refused spoils that."""
+        """Keep a settlement for the end of its transaction; a refused one spoils the
+        transaction.
+        """
         answer: DeliveryState = TransactionalState(state.transaction_id, echo_of(state.outcome))
         try:
             command = settle_command(state.outcome, event.tags)
             if command is None:
-                raise Refused(INVALID_ARGUMENT, "A settlement in a transaction needs an outcome.")
+                raise Refused(
+                    INVALID_ARGUMENT, "A settlement in a transaction must have an outcome."
+                )
             self._enlistment.settle(state.transaction_id, command)
         except Refused as refusal:
             self._enlistment.spoil(state.transaction_id, refusal)
@@ -183,7 +190,7 @@ class Outbound:
             self.confirm(event.ids, answer)
 
     def confirm(self, ids: list[int], state: DeliveryState) -> None:
-        # Credit that could not be used, because too much was unsettled, may be of use now.
+        # Credit that could not be used, because too much was unsettled, may be usable now.
         is_held_back = self.link.credit > 0 and self.link.sendable == 0
         self.link.confirm(ids, state)
         if is_held_back:
@@ -191,7 +198,7 @@ class Outbound:
         self._shell.flush_soon()
 
     def count(self, how: int, answer: Settled | Refused | Unavailable) -> None:
-        """What a fragment says of some settlements."""
+        """Count the results of some settlements."""
         if not isinstance(answer, Settled):
             self._counts.refused(answer, 1)
             return
@@ -201,14 +208,14 @@ class Outbound:
             self._counts.refused(self.lock_lost(), lost)
 
     def lock_lost(self) -> Refused:
-        """Why a lock is not held: in a session nothing but the loss of the session explains it."""
+        """Why a lock is not held; in a session the reason is always the loss of the session."""
         if self.hold is not None:
             return session_lost()
         return Refused(MESSAGE_LOCK_LOST, LOCK_LOST_TEXT)
 
 
 class _Unsendable(Exception):
-    """A message cannot be sent: which of those that were to be."""
+    """A message cannot be sent; with its position."""
 
     def __init__(self, position: int) -> None:
         super().__init__(position)

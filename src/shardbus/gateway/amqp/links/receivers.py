@@ -1,4 +1,4 @@
-"""How many receivers wait at each entity, over all connections."""
+"""How many receivers each entity has, over all connections."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ RECEIVERS_MAX: Final = 5_000
 
 @final
 class ReceiverCounts:
-    """Receiving links by the id of their entity, those that wait for a session included."""
+    """Receiving links by the id of their entity, including those that wait for a session."""
 
     def __init__(self, receivers_max: int = RECEIVERS_MAX) -> None:
         self._receivers_max = receivers_max
         self._counts: dict[int, int] = {}
 
     def enter(self, entity_id: int) -> None:
-        """One more; Refused with SERVER_BUSY when there are as many as there may be."""
+        """Count one more; Refused with SERVER_BUSY at the maximum."""
         count = self._counts.get(entity_id, 0)
         if count >= self._receivers_max:
             raise Refused(
                 SERVER_BUSY,
-                f"The entity has {count} receivers, the most it may have: try again when some "
-                "are closed.",
+                f"The entity has {count} receivers, its maximum: try again when some are closed.",
             )
         self._counts[entity_id] = count + 1
 

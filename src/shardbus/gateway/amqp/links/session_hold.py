@@ -1,4 +1,4 @@
-"""The message sessions that links of one connection hold or wait for."""
+"""The message sessions that the links of one connection hold or wait for."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def session_lost() -> Refused:
 
 
 def is_session_asked(link: Link) -> bool:
-    """Whether an attach asks for a session, by name or whichever is free."""
+    """Whether an attach asks for a session, by name or any free one."""
     source = link.remote_source
     return source is not None and source.filters is not None and SESSION_FILTER in source.filters
 
 
 def session_asked(link: Link) -> str | None:
-    """The session an attach names, None for whichever is free. Raises Refused."""
+    """The session that an attach names, None for any free one. Raises Refused."""
     source = link.remote_source
     assert source is not None and source.filters is not None
     wanted = value_of(source.filters[SESSION_FILTER])
@@ -59,7 +59,7 @@ def session_asked(link: Link) -> str | None:
 
 
 def wait_asked_ms(link: Link) -> int:
-    """How long an attach may be kept waiting; SDKs say it in whatever number type they have."""
+    """How long an attach may wait; SDKs use various number types for it."""
     wanted = value_of(link.properties.get(TIMEOUT))
     if isinstance(wanted, bool) or not isinstance(wanted, int | float) or wanted != wanted:
         return WAIT_MS
@@ -67,7 +67,7 @@ def wait_asked_ms(link: Link) -> int:
 
 
 def granted_source(link: Link, session_id: str) -> Source:
-    """The client's source with the session it got: the id as plain text, whatever was asked."""
+    """The client's source with the session it got: the id as plain text, in every case."""
     asked = link.remote_source
     assert asked is not None
     source = Source()
@@ -103,12 +103,12 @@ class SessionWait:
 
     def start(self, session_id: str | None, wait_ms: int) -> None:
         accepting = self.router.sessions.accept(session_id, wait_ms, self._answered)
-        # The answer may have come before this returned.
+        # The answer may come before this call returns.
         if not self._is_over:
             self._accepting = accepting
 
     def cancel(self) -> None:
-        """Nobody waits any more; does nothing when the answer has come."""
+        """Stop waiting; does nothing when the answer has come."""
         self._is_over = True
         if self._accepting is not None:
             self._accepting.cancel()
@@ -128,8 +128,8 @@ class SessionWait:
 class SessionHold:
     """A session that a link holds: until the link ends, or the session is lost.
 
-    How long that may take is measured here, from each answer on: the moment that the answer tells
-    is for the client, and by a clock that may be set, or be that of another machine.
+    Its duration is measured here, from each answer on. The moment in the answer is for the client,
+    and is from a clock that may be set or belong to another machine.
     """
 
     def __init__(
@@ -153,19 +153,19 @@ class SessionHold:
         self._watch()
 
     def lose(self, failure: Refused) -> None:
-        """The bus does not hold the session for us any more: the link is told, once."""
+        """The session is no longer held: tell the link, once."""
         if not self.is_over:
             self._end()
             self._on_lost(failure)
 
     def release(self) -> None:
-        """The link is over: let the session go. Does nothing when it is lost."""
+        """The link has ended: release the session. Does nothing when the session is lost."""
         if not self.is_over:
             self._end()
             self._router.release_session(self.token)
 
     def renewing(self) -> None:
-        """A renewal is on its way: its answer decides, even if the deadline passes first."""
+        """A renewal is under way: its answer decides, even if the deadline passes first."""
         self._renewals += 1
 
     def renewed(self, *, is_done: bool) -> None:
@@ -188,7 +188,7 @@ class SessionHold:
         if self._shell.steady_ms() < self._deadline_ms:
             self._watch()
         else:
-            # Not released: that it ran out counts as a failed delivery of what it held.
+            # Not released: an expired session counts as a failed delivery of its messages.
             self.lose(session_lost())
 
     def _end(self) -> None:
@@ -219,7 +219,7 @@ class SessionHolds:
     def find(
         self, entity_id: int, *, link_name: str | None, session_id: str | None
     ) -> SessionHold | None:
-        """The hold of the link that is named, if it is of that session; else of the session."""
+        """The hold of the named link, if it has that session; else that of the session."""
         found: SessionHold | None = None
         if link_name is not None:
             found = self._by_link.get((entity_id, link_name))

@@ -1,4 +1,4 @@
-"""What a client says of a message it received, as a command of the core."""
+"""Translates a client's settlement of a message to a command of the core."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from shardbus.core.properties import pack
 from shardbus.message.seen import DESCRIPTION_KEY, REASON_KEY
 
 DELAY_KEY: Final = "x-shardbus-delay-ms"
-"""Our own: in the properties of an abandon, how long the message is not delivered again."""
+"""An extension: in the properties of an abandon, how long the message is not delivered again."""
 
 
 def settle_command(state: DeliveryState | None, tokens: list[bytes]) -> Settle | None:
-    """What an outcome asks for; None for a state that settles nothing. Raises Refused."""
+    """The command for an outcome; None for a state that settles nothing. Raises Refused."""
     if isinstance(state, Accepted):
         return Settle(COMPLETE, tokens)
     if isinstance(state, Released):
@@ -35,12 +35,13 @@ def settle_command(state: DeliveryState | None, tokens: list[bytes]) -> Settle |
     if isinstance(state, Rejected):
         return _dead_letter(state.error, tokens)
     if isinstance(state, Modified):
-        # Python sets delivery-failed on both, so undeliverable-here alone tells defer from abandon.
+        # Python sets delivery-failed on both, so only undeliverable-here distinguishes defer from
+        # abandon.
         how = DEFER if state.undeliverable_here else ABANDON
         return settle_with(how, tokens, state.message_annotations)
     if state is None or isinstance(state, Received):
         return None
-    raise Refused(NOT_IMPLEMENTED, "The outcome of the delivery is none that the bus knows.")
+    raise Refused(NOT_IMPLEMENTED, "The bus does not support this outcome of a delivery.")
 
 
 def settle_with(
@@ -51,7 +52,7 @@ def settle_with(
     reason: str | None = None,
     description: str | None = None,
 ) -> Settle:
-    """A settlement that changes application properties. Raises Refused for what cannot be."""
+    """A settlement that changes application properties. Raises Refused for invalid ones."""
     named = _named(properties)
     delay_ms = _take_delay(how, named)
     return Settle(
@@ -65,9 +66,10 @@ def settle_with(
 
 
 def echo_of(state: DeliveryState | None) -> DeliveryState:
-    """The confirmation of an outcome: the same kind, and a rejection without error is a success.
+    """The confirmation of an outcome: the same kind; a rejection without error means success.
 
-    What it changed is not repeated: the client knows it, and it may be longer than its frames.
+    The changed properties are not repeated: the client knows them, and they may be longer than its
+    frames.
     """
     if isinstance(state, Modified):
         return Modified(state.delivery_failed, state.undeliverable_here)
@@ -79,9 +81,9 @@ def echo_of(state: DeliveryState | None) -> DeliveryState:
 def dead_letter_with(
     tokens: list[bytes], given: dict[Value, Value], description: str | None = None
 ) -> Settle:
-    """A dead-lettering with reason and description among what is given. Raises Refused.
+    """A dead-lettering with reason and description among the given properties. Raises Refused.
 
-    Both are texts, and bounded; what a client gives in another type stays a property.
+    Both are texts of bounded length; a value of another type stays a property.
     """
     reason: str | None = None
     description = _bounded(description)
@@ -99,7 +101,7 @@ def dead_letter_with(
 
 
 def _bounded(text: str | None) -> str | None:
-    """A text, cut where the bus ends it; None for none."""
+    """A text, truncated to the bound; None for None."""
     return text[:REASON_CHARACTERS_MAX] if text else None
 
 
@@ -130,7 +132,7 @@ def _take_delay(how: int, named: dict[str, Value]) -> int:
     if DELAY_KEY not in named:
         return 0
     if how != ABANDON:
-        raise Refused(INVALID_ARGUMENT, f"'{DELAY_KEY}' can only be given when abandoning.")
+        raise Refused(INVALID_ARGUMENT, f"'{DELAY_KEY}' can be given only with an abandon.")
     delay_ms = integer_of(named.pop(DELAY_KEY))
     if delay_ms is None or not 0 <= delay_ms <= DELAY_MS_MAX:
         raise Refused(
@@ -141,7 +143,7 @@ def _take_delay(how: int, named: dict[str, Value]) -> int:
 
 
 def _pack(named: dict[str, Value]) -> bytes:
-    """Application properties to change, as the core keeps them; b"" for none."""
+    """The changed application properties as the core stores them; b"" for none."""
     if not named:
         return b""
     encoded = {name: encode(value) for name, value in named.items()}
@@ -149,6 +151,7 @@ def _pack(named: dict[str, Value]) -> bytes:
     if size_bytes > MODIFIED_BYTES_MAX:
         raise Refused(
             INVALID_ARGUMENT,
-            f"The properties to modify take {size_bytes} bytes; {MODIFIED_BYTES_MAX} may be set.",
+            f"The properties to modify have {size_bytes} bytes; at most {MODIFIED_BYTES_MAX} "
+            "are allowed.",
         )
     return pack(encoded)

@@ -1,4 +1,4 @@
-"""The $cbs node: a client shows tokens, and what they grant is kept for its connection."""
+"""The $cbs node: a client puts tokens, and their grants are kept for its connection."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from shardbus.core.message import NEVER_MS
 from shardbus.core.namespace.address import parse_address
 from shardbus.gateway.amqp.management.requests import NodeRequest, NodeResponse
 
-# A connection that shows more tokens than this is not a client of ours.
+# No legitimate client puts more tokens than this on one connection.
 GRANTS_MAX: Final = 10_000
 
 
 @final
 class Grants:
-    """What one connection may do; `peer` is the address that counts for it, once that is known.
+    """The grants of one connection; `peer` is the address that it counts for, once known.
 
-    `hang_up` is called when the client shows more wrong keys than are answered; `is_there` says
-    whether there is an entity of a lower-case path.
+    `hang_up` is called when the client presents more wrong keys than are answered; `is_there` says
+    whether an entity of a lower-case path exists.
     """
 
     def __init__(
@@ -44,7 +44,9 @@ class Grants:
 
     def add(self, grant: Grant) -> None:
         if len(self._by_path) >= GRANTS_MAX and grant.path not in self._by_path:
-            raise Refused(INVALID_ARGUMENT, "The connection has shown too many tokens.")
+            raise Refused(
+                INVALID_ARGUMENT, "The connection has put too many tokens: open a new one."
+            )
         self._by_path[grant.path] = grant
 
     def allow(self, right: int, entity: str) -> bool:
@@ -55,7 +57,7 @@ class Grants:
         )
 
     def next_expiry_ms(self) -> int:
-        """When the first grant that is still valid ends; NEVER_MS when none does."""
+        """When the first valid grant ends; NEVER_MS when none does."""
         now_ms = self.clock.now_ms()
         moments = [
             grant.expires_at_ms
@@ -65,7 +67,7 @@ class Grants:
         return min(moments, default=NEVER_MS)
 
     def check_again(self) -> None:
-        """Go by the access rules of now: some rights may be gone, and all those of a lost key."""
+        """Apply the present access rules: some rights may be gone, and all those of a lost key."""
         checked = [self._authorizer.renewed(grant) for grant in self._by_path.values()]
         self._by_path = {grant.path: grant for grant in checked if grant is not None}
 
@@ -74,23 +76,25 @@ class Grants:
         self.add(self._authorizer.verify_plain(response))
 
     async def hold(self) -> bool:
-        """Wait before a wrong key is answered; False when the client is hung up on instead."""
+        """Wait before a wrong key is answered; False when the connection is closed instead."""
         is_answered = await self._authorizer.slowdown.hold(self.peer)
         if not is_answered:
             self._hang_up()
         return is_answered
 
     async def put_token(self, request: NodeRequest) -> NodeResponse:
-        """Answer a put-token request: whatever its type says, the body decides.
+        """Answer a put-token request; the body decides, whatever its type says.
 
-        Who shows a good token for what does not exist is told so here, where SDKs ask first, and
-        gets no grant: an entity of that name that comes later is asked for anew.
+        A good token for an entity that does not exist is refused here, where SDKs ask first, and
+        gives no grant: a later entity of that name needs a new request.
         """
         properties = request.message.application_properties
         audience = properties.get("name")
         token = request.message.body
         if properties.get("operation") != "put-token" or not isinstance(audience, str):
-            raise Refused(INVALID_ARGUMENT, "$cbs understands 'put-token' with a 'name'.")
+            raise Refused(
+                INVALID_ARGUMENT, "$cbs supports only the operation 'put-token' with a 'name'."
+            )
         if not isinstance(token, str):
             raise Refused(INVALID_ARGUMENT, "The body of put-token must be the token as a string.")
         await self._authorizer.prepare(token)

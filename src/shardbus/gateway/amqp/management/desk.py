@@ -1,4 +1,4 @@
-"""Where management requests are served: an entity's line, and the sessions of the connection."""
+"""The context of management requests: an entity's line, and the sessions of the connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PREMIUM_DELETE_COUNT_MAX: Final = 4_000
 
 @final
 class Desk:
-    """One link's view of what it may ask about."""
+    """What the requests of one link may refer to."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Desk:
         namespace: Namespace,
         touch: Callable[[str], None],
     ) -> None:
-        """`touch` is told the name of each link that a request is made for."""
+        """`touch` is called with the name of each link that a request names."""
         self.line = line
         self.namespace = namespace
         is_premium = namespace.settings.tier.is_premium
@@ -82,10 +82,10 @@ class Desk:
 
     def require_sessions(self, operation: str) -> None:
         if not self.is_sessionful:
-            raise Refused(NOT_ALLOWED, f"{operation}: there are no sessions here.")
+            raise Refused(NOT_ALLOWED, f"{operation}: the entity has no sessions.")
 
     def hold(self, fields: RequestFields) -> SessionHold:
-        """The session that a request is about and the connection holds; Refused without one."""
+        """The session that a request is about, if the connection holds it; Refused otherwise."""
         self.require_sessions(fields.operation)
         found = self._find(fields)
         if found is None:
@@ -93,11 +93,13 @@ class Desk:
         return found
 
     def session_token(self, fields: RequestFields) -> bytes:
-        """The hold that a request about messages needs: none outside sessions."""
+        """The session token for a request about messages; NO_SESSION where there are no
+        sessions.
+        """
         if not self.is_sessionful:
             return NO_SESSION
         if fields.text("session-id") is None and self._find(fields) is None:
-            # The bus says what it can do without a session.
+            # The bus itself refuses what it cannot do without a session.
             return NO_SESSION
         return self.hold(fields).token
 

@@ -1,4 +1,4 @@
-"""Management requests that are part of a transaction: they are only translated here."""
+"""Translates management requests that are part of a transaction."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shardbus.gateway.amqp.transactions.open import Enlistment
 
 @final
 class EnlistedOperations:
-    """What one link asks for in transactions."""
+    """The requests of one link in transactions."""
 
     def __init__(
         self, enlistment: Enlistment, messages: MessageOperations, sessions: SessionOperations

@@ -1,4 +1,4 @@
-"""The fields of a management request, as liberal in types as SDKs are, and as strict as needed."""
+"""The fields of a management request, as liberal in types as SDKs are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG_MAX: Final = (1 << 63) - 1
 
 @final
 class RequestFields:
-    """The map of one request. Whatever cannot be read raises Refused and names the field."""
+    """The map of one request. An invalid field raises Refused with its name."""
 
     def __init__(self, operation: str, body: Value, link_name: str | None) -> None:
         self.operation = operation
@@ -35,7 +35,7 @@ class RequestFields:
         return self._values.get(name)
 
     def integer(self, name: str, *, least: int | None = None, default: int | None = None) -> int:
-        """A whole number of any width; without a default it must be there."""
+        """A whole number of any width; required if there is no default."""
         value = self._values.get(name)
         if value is None and default is not None:
             return default
@@ -78,7 +78,7 @@ class RequestFields:
         return value
 
     def within(self, name: str) -> RequestFields | None:
-        """The fields of a map that is a field itself."""
+        """The fields of a nested map."""
         value = self.properties(name)
         return None if value is None else RequestFields(self.operation, value, self.link_name)
 
@@ -95,7 +95,7 @@ class RequestFields:
         return [self._tag(item) for item in self.items("lock-tokens", count_max=TOKENS_MAX)]
 
     def numbers(self, *, count_max: int = NUMBERS_MAX) -> list[int]:
-        """Sequence numbers, each once."""
+        """Sequence numbers without duplicates."""
         name = "sequence-numbers"
         numbers: list[int] = []
         for item in self.items(name, count_max=count_max):

@@ -1,4 +1,4 @@
-"""Management requests about messages: they are only translated here."""
+"""Translates management requests about messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DISPOSITIONS: Final = {
 
 @final
 class MessageOperations:
-    """What one link asks about messages."""
+    """The requests of one link about messages."""
 
     def __init__(self, desk: Desk, clock: Clock) -> None:
         self._desk = desk
@@ -55,7 +55,7 @@ class MessageOperations:
         return NodeResponse(200, "OK", {})
 
     def settlement(self, fields: RequestFields) -> Settle:
-        """What an update-disposition asks for."""
+        """The settlement of an update-disposition."""
         status = fields.text("disposition-status")
         how = _DISPOSITIONS.get(status) if status is not None else None
         if how is None:
@@ -65,7 +65,8 @@ class MessageOperations:
             command = dead_letter_with(fields.tokens(), {**(given or {}), **_reasons(fields)})
         else:
             command = settle_with(how, fields.tokens(), given)
-        # Refused when the session is not ours; the lock tokens alone say which messages.
+        # Refused when the connection does not hold the session; the lock tokens alone identify the
+        # messages.
         self._desk.session_token(fields)
         return command
 
@@ -115,10 +116,10 @@ class MessageOperations:
     async def delete(self, fields: RequestFields) -> NodeResponse:
         count = fields.integer("message-count", least=1)
         if count > self._desk.delete_count_max:
-            raise fields.bad("message-count", f"may be {self._desk.delete_count_max} at most")
+            raise fields.bad("message-count", f"must be at most {self._desk.delete_count_max}")
         until_ms = fields.moment_ms("enqueued-time-utc")
         deleted = 0
-        # Nothing was ever enqueued before the epoch, and the bus takes 0 for "no limit".
+        # No message was enqueued before the epoch, and the bus takes 0 as "no limit".
         if until_ms > 0:
             deleted = await self._desk.operations.purge(
                 self._desk.line,
@@ -163,7 +164,7 @@ class MessageOperations:
         if len(payload) > size_bytes_max:
             raise Refused(
                 TOO_LARGE,
-                f"The message has {len(payload)} bytes; {size_bytes_max} are allowed.",
+                f"The message has {len(payload)} bytes; at most {size_bytes_max} are allowed.",
             )
         try:
             return read_message(payload, now_ms)
@@ -172,7 +173,7 @@ class MessageOperations:
 
 
 def _reasons(fields: RequestFields) -> dict[Value, Value]:
-    """What the fields of a request say of a dead letter; an empty text says nothing."""
+    """Reason and description of a dead letter in a request; an empty text counts as missing."""
     said = {
         REASON_KEY: fields.value("deadletter-reason"),
         DESCRIPTION_KEY: fields.value("deadletter-description"),

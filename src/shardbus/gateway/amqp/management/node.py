@@ -1,4 +1,4 @@
-"""The $management node of an entity: who may ask for what, and for how long."""
+"""The $management node of an entity: which requests are allowed, and how long they may take."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from shardbus.gateway.amqp.transactions.open import Enlistment
 
 _PREFIX: Final = "com.microsoft:"
 SERVER_TIMEOUT: Final = "com.microsoft:server-timeout"
-# Texts differ on the prefix; all SDKs leave it out.
+# Documents differ about the prefix; all SDKs leave it out.
 LINK_NAMES: Final = ("associated-link-name", "com.microsoft:associated-link-name")
-# What a request may take when it does not say, and at most.
+# How long a request may take by default, and at most.
 TIMEOUT_MS: Final = 60_000
 TIMEOUT_MS_MAX: Final = 600_000
 
@@ -47,11 +47,11 @@ EnlistedWork = Callable[[bytes, RequestFields], Awaitable[NodeResponse]]
 class _Operation:
     """What an operation does and needs.
 
-    Any one of `rights` will do. `costs_by` names the field whose elements are paid for one by one;
-    without it the operation is paid for as such. `is_ending`: it ends or prolongs what was begun,
-    so that neither the status of the entity nor the throttle keeps it from being done.
-    In a transaction it is `enlisted`, if it can be, and done when that is committed. What
-    `is_apart` is never part of one, although clients mark it so: it reads, receives or renews.
+    Any one of `rights` is enough. `costs_by` names the field whose elements are charged one by one;
+    without it the operation is charged once. `is_ending`: it ends or prolongs work that was begun,
+    so neither the status of the entity nor the throttle prevents it. In a transaction it is
+    `enlisted`, if possible, and done at the commit. An operation that `is_apart` is never part of a
+    transaction, although clients mark it so: it reads, receives or renews.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class _Operation:
         self.enlisted = enlisted
 
     def is_possible(self, spec: QueueSpec) -> bool:
-        """Whether the status of the entity lets it be done; what is managed has no status."""
+        """Whether the status of the entity allows it; the status does not matter for rules."""
         if self.is_ending or self.rights & MANAGE:
             return True
         return spec.is_sendable() if self.rights == SEND else spec.is_receivable()
@@ -80,7 +80,7 @@ class _Operation:
 
 @final
 class ManagementNode:
-    """Answers the requests that one link sends to the $management node of an entity's line."""
+    """Answers the requests of one link to the $management node of an entity's line."""
 
     def __init__(
         self,
@@ -101,10 +101,12 @@ class ManagementNode:
         properties = request.message.application_properties
         name = text_of(properties.get("operation"))
         if name is None:
-            raise Refused(INVALID_ARGUMENT, "A management request needs an 'operation' property.")
+            raise Refused(
+                INVALID_ARGUMENT, "A management request must have an 'operation' property."
+            )
         operation = self._operations.get(name.removeprefix(_PREFIX))
         if operation is None:
-            raise Refused(NOT_IMPLEMENTED, f"The operation '{name[:100]}' does not exist here.")
+            raise Refused(NOT_IMPLEMENTED, f"The operation '{name[:100]}' is not supported here.")
         self._check(operation)
         body = request.message.body
         fields = RequestFields(name.removeprefix(_PREFIX), body, _link_name(properties))
@@ -126,7 +128,8 @@ class ManagementNode:
         spec = self._desk.spec
         if not operation.is_possible(spec):
             raise Refused(
-                ENTITY_DISABLED, f"'{self._address.name}' is {spec.status}: this is not possible."
+                ENTITY_DISABLED,
+                f"'{self._address.name}' is {spec.status}: this operation is not allowed.",
             )
         if operation.rights == SEND and not self._desk.is_sendable:
             raise not_sendable(self._address)
@@ -134,7 +137,7 @@ class ManagementNode:
     async def _enlist(
         self, operation: _Operation, fields: RequestFields, transaction_id: bytes
     ) -> NodeResponse:
-        """Do it when the transaction is committed; what is refused spoils that."""
+        """Do the operation when the transaction is committed; a refusal spoils the transaction."""
         try:
             if operation.enlisted is None:
                 raise self._not_in_transaction(operation)
@@ -152,8 +155,8 @@ class ManagementNode:
             )
         return Refused(
             NOT_ALLOWED,
-            "In a transaction messages can be sent, settled, scheduled and cancelled, and session "
-            "states be set; this cannot be done in one.",
+            "In a transaction messages can be sent, settled, scheduled and cancelled, and "
+            "session states can be set; this operation is not supported in a transaction.",
         )
 
     def _pay(self, operation: _Operation, fields: RequestFields) -> None:
@@ -169,7 +172,7 @@ class ManagementNode:
 
 
 def _operations(desk: Desk, clock: Clock, enlistment: Enlistment) -> dict[str, _Operation]:
-    """What can be asked of an entity: of a topic nothing that is about messages received."""
+    """The operations of an entity; a topic has none about received messages."""
     messages, sessions = MessageOperations(desk, clock), SessionOperations(desk)
     enlisted = EnlistedOperations(enlistment, messages, sessions)
     sending = {
@@ -248,6 +251,6 @@ def _link_name(properties: dict[str, Value]) -> str | None:
 
 
 def _count(value: Value) -> int:
-    """How many elements a field has; 1 for a field that is no array."""
+    """How many elements a field has; 1 for a field that is not an array."""
     items = value.values if isinstance(value, Array) else value
     return max(1, len(items)) if isinstance(items, list) else 1

@@ -30,7 +30,7 @@ REQUEST_CREDIT: Final = 100
 
 @final
 class NodeResponse:
-    """A status, its text, an error condition when it is one, and a body."""
+    """A status, its text, an error condition for failures, and a body."""
 
     def __init__(
         self, status: int, text: str, body: Value = None, condition: str | None = None
@@ -45,10 +45,10 @@ def response_to(failure: Refused | Unavailable, host: str = "") -> NodeResponse:
     kind = kind_of(failure)
     status = kind.status
     if status == 413:
-        # HTTP's own status; the management node has none but that of a quota.
+        # HTTP's own status; the management node uses only that of a quota.
         status = 403
     elif kind is OUTCOME_UNKNOWN:
-        # The status that the SDKs know for this condition.
+        # The status that SDKs know for this condition.
         status = TIMEOUT.status
     error = amqp_error(failure, host)
     return NodeResponse(status, error.description, {}, error.condition)
@@ -56,7 +56,7 @@ def response_to(failure: Refused | Unavailable, host: str = "") -> NodeResponse:
 
 @final
 class NodeRequest:
-    """What a client asks for, and in which transaction it wants it done, if in one."""
+    """A client's request, and its transaction, if it has one."""
 
     def __init__(self, message: DecodedMessage, transaction_id: bytes | None = None) -> None:
         self.message = message
@@ -65,15 +65,17 @@ class NodeRequest:
 
 Handler = Callable[[NodeRequest], Awaitable[NodeResponse]]
 Expecting = Callable[[bytes], Callable[[], None]]
-"""Told of the transaction of a request when it arrives; what it returns, when it is answered."""
+"""Called with the transaction of a request when it arrives; returns a function to call when it is
+answered.
+"""
 
 
 @final
 class RequestLink:
-    """A link on which a client asks: every request gets one answer on the response link.
+    """A link for requests: every request gets one answer on the response link.
 
-    `is_camel` chooses between the two spellings of the status properties: $management speaks
-    camel case and $cbs hyphens, and the Python SDK reads only the one it expects.
+    `is_camel` chooses between the two spellings of the status properties: $management uses camel
+    case and $cbs hyphens, and the Python SDK reads only the expected one.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class RequestLink:
         self.link.grant(REQUEST_CREDIT)
 
     def answer(self, delivery: IncomingDelivery, shell: Shell) -> Coroutine[object, object, None]:
-        """What is left to be awaited; that a transaction has a request is known at once."""
+        """The rest of the work, to be awaited; the transaction learns of the request at once."""
         self._in_flight += 1
         transaction_id = _transaction_of(delivery)
         answered = None
@@ -107,7 +109,7 @@ class RequestLink:
         return self._answer(delivery, shell, answered)
 
     def refuse(self, delivery: IncomingDelivery, shell: Shell, failure: Unavailable) -> bool:
-        """Answer at once what is not looked at; False for what a transaction would have to hear."""
+        """Refuse a request without processing it; False if its transaction would have to know."""
         if _transaction_of(delivery) is not None:
             return False
         request = self._read(delivery)
@@ -137,7 +139,7 @@ class RequestLink:
         shell.flush_soon()
 
     def _read(self, delivery: IncomingDelivery) -> DecodedMessage | None:
-        """The request, which is accepted with that; None for what is none, and is rejected."""
+        """Decode and accept the request; None for an invalid one, which is rejected."""
         try:
             request = decode_message(delivery.payload)
         except DecodeError as error:
@@ -151,7 +153,7 @@ class RequestLink:
         reply_to = request.head.reply_to
         way_back = self._responses.find(reply_to, self.node, self.link.session)
         if way_back is None:
-            # Anybody may ask for a token to be checked and name no way back.
+            # Anybody may put a token without a reply address.
             log.debug("no response link for a request to %s (reply-to %r)", self.node, reply_to)
         else:
             way_back.send(self._encode(response, request))
@@ -173,7 +175,9 @@ class RequestLink:
         self._top_up()
 
     def _top_up(self) -> None:
-        """Let the client ask on, but not for more than is answered at a time."""
+        """Give the client credit for more requests, but not for more than are answered at a
+        time.
+        """
         if self.link.credit <= REQUEST_CREDIT // 2:
             self.link.grant(REQUEST_CREDIT - self._in_flight)
 
@@ -183,7 +187,7 @@ class RequestLink:
         else:
             status, text, condition = "status-code", "status-description", ""
         properties: dict[str, Value] = {status: Int(response.status), text: response.text}
-        # A CBS answer that carries an error condition hides its status from the Python SDK.
+        # The Python SDK does not see the status of a CBS answer with an error condition.
         if response.condition is not None and condition:
             properties[condition] = Symbol(response.condition)
         return build_message(

@@ -1,4 +1,4 @@
-"""The way back to a client that asks: response links of $cbs and $management."""
+"""Response links of $cbs and $management."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from shardbus.amqp.session import AmqpSession
 from shardbus.amqp.termini import Target
 from shardbus.gateway.amqp.links.outbound import WAITING_BYTES_MAX
 
-# Answers that wait for credit; a client that asks on and never reads loses the oldest.
+# Answers that wait for credit; a client that never reads them loses the oldest.
 PENDING_MAX: Final = 256
 PENDING_BYTES_MAX: Final = 8 * 1024 * 1024
 
@@ -41,7 +41,7 @@ class ResponseLink:
             self._take()
 
     def forget(self) -> None:
-        """Drop what waits: the link is over."""
+        """Drop the waiting answers: the link has ended."""
         while self._pending:
             self._take()
 
@@ -63,7 +63,9 @@ class ResponseLink:
 
 @final
 class ResponseLinks:
-    """The response links of one connection; `pending_bytes` wait for credit on all of them."""
+    """The response links of one connection; `pending_bytes` is what waits for credit on all of
+    them.
+    """
 
     def __init__(self) -> None:
         self.pending_bytes = 0
@@ -73,7 +75,7 @@ class ResponseLinks:
         self._links.append(response_link)
 
     def wake(self) -> None:
-        """What waits for windows has become less."""
+        """There is room in the windows again."""
         for response_link in self._links:
             response_link.wake()
 
@@ -83,11 +85,11 @@ class ResponseLinks:
             response_link.forget()
 
     def find(self, reply_to: str | None, node: str, session: AmqpSession) -> ResponseLink | None:
-        """Where the answer to a request goes.
+        """The link for the answer to a request.
 
-        Java and .NET name the response link's target, JavaScript the link itself, Python nothing:
-        there it is the one response link of the same node on the same session. Of several that
-        fit, the one on the request's own session is meant: Java uses one name on all of them.
+        Java and .NET name the response link's target, JavaScript the link itself. Python names
+        nothing: the only response link of the same node on the same session is meant. Of several
+        candidates the one on the request's own session is meant: Java uses one name on all of them.
         """
         nearest = sorted(self._links, key=lambda candidate: candidate.link.session is not session)
         if reply_to:

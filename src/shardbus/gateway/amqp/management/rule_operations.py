@@ -22,7 +22,7 @@ from shardbus.gateway.amqp.management.requests import NodeResponse
 from shardbus.message.rule_values import property_from, value_from
 from shardbus.rules.document import property_of, typed_value
 
-# What one answer tells of rules, at least one: JavaScript asks for all of them at once.
+# The bytes of rules in one answer, at least one rule: JavaScript asks for all of them at once.
 RULES_BYTES_MAX: Final = 4 * 1024 * 1024
 # "CompatibilityLevel 20 always".
 COMPATIBILITY_LEVEL: Final = 20
@@ -30,13 +30,13 @@ COMPATIBILITY_LEVEL: Final = 20
 RULE_DESCRIPTION: Final = 0x13700000004
 EMPTY_RULE_ACTION: Final = 0x13700000005
 SQL_RULE_ACTION: Final = 0x13700000006
-# One hexadecimal digit fewer than those above: so has everybody else.
+# One hexadecimal digit fewer than those above, as in all SDKs.
 SQL_FILTER_CODE: Final = 0x1370000006
 TRUE_FILTER_CODE: Final = 0x1370000007
 FALSE_FILTER_CODE: Final = 0x1370000008
 CORRELATION_FILTER_CODE: Final = 0x1370000009
 
-# In the order of the wire's list: what requests call a field, and what it is of a message.
+# In the order of the wire's list: the field's name in requests, and the message property.
 _CORRELATION_FIELDS: Final = (
     ("correlation-id", "CorrelationId"),
     ("message-id", "MessageId"),
@@ -51,7 +51,7 @@ _CORRELATION_FIELDS: Final = (
 
 @final
 class RuleOperations:
-    """What one link asks about the rules of a subscription."""
+    """The requests of one link about the rules of a subscription."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -61,7 +61,7 @@ class RuleOperations:
         description = fields.within("rule-description")
         if description is None:
             raise fields.bad("rule-description", "must be a map")
-        # The bus dates rules when it takes them in.
+        # The bus sets the creation time.
         rule = RuleSpec(name, _filter_of(description), 0)
         action = description.within("sql-rule-action")
         if action is not None:
@@ -95,7 +95,7 @@ def _page(rules: list[RuleSpec]) -> list[Value]:
 
 
 def encode_rule(rule: RuleSpec) -> Described:
-    """A rule as enumerate-rules tells it."""
+    """A rule as enumerate-rules returns it."""
     return _described(
         RULE_DESCRIPTION,
         _encode_filter(rule.filter),
@@ -124,7 +124,7 @@ def _filter_of(description: RequestFields) -> FilterSpec:
 
 
 def _correlation_of(fields: RequestFields) -> FilterSpec:
-    # JavaScript sends every key, and a null for what is not to be compared.
+    # JavaScript sends every key, with a null for fields that are not compared.
     texts = {name: fields.text(key) for key, name in _CORRELATION_FIELDS}
     given = {name: text for name, text in texts.items() if text is not None}
     properties: list[TypedValue] = []
@@ -152,7 +152,7 @@ def _encode_filter(spec: FilterSpec) -> Described:
 
 
 def _encode_action(expression: str) -> Described:
-    # JavaScript needs an action with a descriptor, also where there is none.
+    # JavaScript needs an action with a descriptor even where there is none.
     if not expression:
         return _described(EMPTY_RULE_ACTION)
     return _described(SQL_RULE_ACTION, expression, Int(COMPATIBILITY_LEVEL))

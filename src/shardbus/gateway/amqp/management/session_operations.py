@@ -1,4 +1,4 @@
-"""Management requests about sessions: they are only translated here."""
+"""Translates management requests about sessions."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from shardbus.gateway.amqp.management.fields import RequestFields
 from shardbus.gateway.amqp.management.requests import NodeResponse
 from shardbus.message.stored import LATEST_MS
 
-# As the moment of the last update: never mind, list every session. SDKs write the end of time
-# rounded up; the last moment before it is a moment like others.
+# As the moment of the last update: list every session. SDKs round the maximum moment up; the last
+# moment before it is an ordinary one.
 ALL_SESSIONS_MS: Final = LATEST_MS + 1
 EVERY_MOMENT_MS: Final = -1
 SESSIONS_PAGE_MAX: Final = 1_000
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @final
 class SessionOperations:
-    """What one link asks about sessions."""
+    """The requests of one link about sessions."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -52,21 +52,21 @@ class SessionOperations:
     async def set_with(
         self, fields: RequestFields, setting: Callable[[bytes, bytes | None], Awaitable[None]]
     ) -> NodeResponse:
-        """Let somebody set the state of the session that a request is about."""
+        """Set the state of the session in a request by calling `setting`."""
         state = fields.binary("session-state")
         hold = self._desk.hold(fields)
         await _held(hold, setting(hold.token, state))
         return NodeResponse(200, "OK", {})
 
     async def list(self, fields: RequestFields) -> NodeResponse:
-        """A page of session ids; one that is shorter than asked for is the last."""
+        """A page of session ids; a page shorter than asked for is the last."""
         self._desk.require_sessions(fields.operation)
         skip = fields.integer("skip", least=0, default=0)
         top = fields.integer("top", least=1)
         if skip > _INT_MAX - SESSIONS_PAGE_MAX:
-            raise fields.bad("skip", "is more sessions than there can be")
+            raise fields.bad("skip", "is more than the number of possible sessions")
         if top > SESSIONS_PAGE_MAX:
-            raise fields.bad("top", f"may be {SESSIONS_PAGE_MAX} at most")
+            raise fields.bad("top", f"must be at most {SESSIONS_PAGE_MAX}")
         after_ms = fields.moment_ms("last-updated-time")
         found = await self._desk.operations.list_sessions(
             updated_after_ms=EVERY_MOMENT_MS if after_ms >= ALL_SESSIONS_MS else max(0, after_ms),
@@ -81,7 +81,7 @@ class SessionOperations:
 
 
 async def _held(hold: SessionHold, answer: Awaitable[T]) -> T:
-    """An answer about a held session; that it is not held is told to its link too."""
+    """An answer about a held session; a loss of the session is also told to its link."""
     try:
         return await answer
     except Refused as refusal:

@@ -1,8 +1,8 @@
-"""What a compatible transaction is bound to: in every partitioned entity one key and one fragment.
+"""What a compatible transaction is bound to: one key and one fragment in every partitioned entity.
 
-The original keeps a transaction in one partition, and refuses what would take it to another (R23,
-R24). By way of another entity it is the partition of that entity which counts: the key of the way
-(ViaPartitionKey) chooses it, and the destination's own partition is free.
+The service keeps a transaction in one partition, and refuses what would take it to another (R23,
+R24). For messages sent by way of another entity, the partition of that entity counts: the
+ViaPartitionKey chooses it, and the destination's own partition is free.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from shardbus.message.sections import scan_message
 
 @final
 class Binding:
-    """What one transaction is bound to so far, by the id of the entity."""
+    """What one transaction is bound to so far, by entity id."""
 
     def __init__(self) -> None:
         self._keys: dict[int, str] = {}
         self._fragments: dict[int, int] = {}
 
     def bind_key(self, handle: EntityHandle, key: str | None) -> None:
-        """Something is sent with this key."""
+        """A message is sent with this key."""
         entity = handle.entity
         if key is None:
             raise Refused(
@@ -44,12 +44,12 @@ class Binding:
         self._bind(entity, handle.router.index_of_key(key))
 
     def bind_fragment(self, handle: EntityHandle, index: int) -> None:
-        """Something of this fragment is settled, cancelled or set."""
+        """A message of this fragment is settled or cancelled, or a session state is set."""
         if handle.router.is_partitioned:
             self._bind(handle.entity, index)
 
     def bind_way(self, way: EntityHandle, key: str) -> None:
-        """Something is sent by way of an entity with this key of the way."""
+        """A message is sent by way of an entity with this ViaPartitionKey."""
         if way.router.is_partitioned:
             self.bind_key(way, key)
 
@@ -63,5 +63,5 @@ class Binding:
 
 
 def via_key_of(message: Message) -> str | None:
-    """The key of the way (ViaPartitionKey) that a sender gave to a message."""
+    """The ViaPartitionKey of a message."""
     return scan_message(message.payload).via_partition_key

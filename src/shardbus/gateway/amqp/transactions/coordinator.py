@@ -28,7 +28,9 @@ _DISCHARGE_NAME: Final = "amqp:discharge:list"
 
 @final
 class CoordinatorLink:
-    """Transactions that were declared here end with the link at the latest."""
+    """The coordinator's end of a link; transactions declared here end with the link at the
+    latest.
+    """
 
     def __init__(self, link: Link, transactions: OpenTransactions, shell: Shell) -> None:
         self.link = link
@@ -42,9 +44,9 @@ class CoordinatorLink:
         self._transactions.roll_back_of(self)
 
     def receive(self, delivery: IncomingDelivery) -> Coroutine[object, object, None] | None:
-        """Do as the client says; what is left to be awaited, if something is.
+        """Process a declare or discharge; returns the rest of the work to be awaited, if any.
 
-        A transaction that is discharged takes nothing more from this moment on.
+        A discharged transaction accepts nothing more from this moment on.
         """
         try:
             request = _request_in(delivery)
@@ -103,14 +105,14 @@ class _Request:
 def _request_in(delivery: IncomingDelivery) -> _Request:
     body = decode_message(delivery.payload).body
     if not isinstance(body, Described) or not isinstance(body.value, list):
-        raise Refused(INVALID_ARGUMENT, "The coordinator takes declare and discharge only.")
+        raise Refused(INVALID_ARGUMENT, "The coordinator accepts only declare and discharge.")
     fields = body.value
     if _is(body.descriptor, codes.DECLARE, _DECLARE_NAME):
         if fields and fields[0] is not None:
             raise Refused(NOT_IMPLEMENTED, "A transaction cannot be part of a global one.")
         return _Request(None, False)
     if not _is(body.descriptor, codes.DISCHARGE, _DISCHARGE_NAME):
-        raise Refused(INVALID_ARGUMENT, "The coordinator takes declare and discharge only.")
+        raise Refused(INVALID_ARGUMENT, "The coordinator accepts only declare and discharge.")
     transaction_id = value_of(fields[0]) if fields else None
     if not isinstance(transaction_id, bytes):
         raise Refused(INVALID_ARGUMENT, "A discharge must name its transaction.")
@@ -122,12 +124,12 @@ def _is(descriptor: Value, code: int, name: str) -> bool:
 
 
 def _unavailable(failure: Unavailable) -> AmqpError:
-    """Nothing but a rollback that is certain may be called one."""
+    """Only a rollback that is certain may be reported as one."""
     if not failure.is_unknown:
         text = f"The transaction was rolled back: {failure.message}"
         return amqp_error(Unavailable(text))
     text = (
-        "It is not known whether the transaction was committed; it was, or will be, as a whole or "
-        f"not at all. {failure.message}"
+        "It is unknown whether the transaction was committed; it was, or will be, committed "
+        f"as a whole or not at all. {failure.message}"
     )
     return AmqpError(INTERNAL_ERROR, with_tracking(text))

@@ -1,7 +1,8 @@
 """What requests to $management do in transactions: schedule, cancel, and set a session's state.
 
-A fragment is asked at once whether it can be done, so that the client hears of it and gets the
-sequence numbers of what it schedules; it happens when the transaction is committed.
+A fragment is asked at once whether the request is possible, so that the client gets a refusal, or
+the sequence numbers of scheduled messages, immediately. The request takes effect when the
+transaction is committed.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ T = TypeVar("T")
 
 @final
 class EnlistedRequests:
-    """The requests that are made to one entity in transactions.
+    """The requests to one entity in transactions.
 
-    What is refused, or cannot be asked, spoils its transaction, unless that is not known at all.
+    A request that is refused, or cannot be asked, spoils its transaction, if the transaction is
+    known.
     """
 
     def __init__(self, enlistment: Enlistment) -> None:
@@ -39,7 +41,7 @@ class EnlistedRequests:
         self._handle = enlistment.handle
 
     async def schedule(self, transaction_id: bytes, messages: list[Message]) -> list[int]:
-        """The sequence number of each message, as which it can be cancelled from now on."""
+        """The sequence number of each message, by which it can be cancelled from now on."""
         opened = self._enlistment.transactions.find(transaction_id)
         return await self._enlisted(opened, self._schedule(opened, messages))
 
@@ -60,7 +62,7 @@ class EnlistedRequests:
         return numbers
 
     async def cancel(self, transaction_id: bytes, numbers: list[int]) -> None:
-        """Cancel all of them, or what the transaction itself has scheduled."""
+        """Cancel all of these messages; some may be scheduled by the transaction itself."""
         opened = self._enlistment.transactions.find(transaction_id)
         await self._enlisted(opened, self._cancel(opened, numbers))
 
@@ -88,7 +90,7 @@ class EnlistedRequests:
             enlisted.scheduled = [each for each in enlisted.scheduled if each[0] not in share]
 
     async def set_state(self, transaction_id: bytes, session: bytes, state: bytes | None) -> None:
-        """Set the state of a session that is held, in place of one that it set before."""
+        """Set the state of a held session, replacing one that the transaction set before."""
         opened = self._enlistment.transactions.find(transaction_id)
         await self._enlisted(opened, self._set_state(opened, SetState(session, state)))
 
@@ -107,7 +109,7 @@ class EnlistedRequests:
         enlisted.states = [*rest, command]
 
     async def _enlisted(self, opened: OpenTransaction, enlisting: Awaitable[T]) -> T:
-        # Whoever asked may give up meanwhile: then nobody knows what is enlisted.
+        # The client may give up in between: then it is unknown what is enlisted.
         failure = Refused(SERVER_BUSY, "A request was given up before it was answered.")
         is_enlisted = False
         try:
@@ -125,7 +127,7 @@ class EnlistedRequests:
                 self._enlistment.spoil(opened.transaction_id, failure)
 
     async def _ask(self, opened: OpenTransaction, asked: dict[int, Enlist]) -> dict[int, list[int]]:
-        """The numbers that fragments give out; Refused when the transaction is over by then."""
+        """Reserve the numbers; Refused when the transaction has ended by then."""
         ports = self._handle.router.ports
         answers = await ask_all(
             [to_port(ports[index], command) for index, command in asked.items()]
@@ -152,5 +154,5 @@ class EnlistedRequests:
 
 
 def _own(work: Work) -> set[int]:
-    """What a transaction has scheduled itself, and nobody else knows of."""
+    """The numbers that the transaction itself has scheduled."""
     return {number for number, _ in work.scheduled}

@@ -1,7 +1,7 @@
-"""The transactions of one connection: what is enlisted in them, and how they end.
+"""The transactions of one connection: their work, and how they end.
 
-Nothing of a transaction has happened before it is committed: what is sent waits here, and what is
-settled stays locked. So rolling back is forgetting.
+Nothing of a transaction has happened before it is committed: sent messages wait here, and settled
+ones stay locked. So a rollback only drops the work.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from shardbus.gateway.amqp.transactions.ways import Way
 COMPATIBLE_MESSAGES_MAX: Final = 100
 LIFETIME_MS: Final = 120_000
 TRANSACTION_ID_BYTES: Final = 16
-# Transactions that a connection may have open at once, and what all of them may hold in memory.
+# Transactions that a connection may have open at once, and the bytes that all of them may hold.
 OPEN_MAX: Final = 100
 BYTES_MAX: Final = 32 * 1024 * 1024
-# Those of a client that has not shown a token yet.
+# The same for a client without a token.
 STRANGER_OPEN_MAX: Final = 4
-# Ids that are remembered only to say that their transactions timed out.
+# Ids that are remembered only to report that their transactions timed out.
 TIMED_OUT_MAX: Final = 1_000
 
 
@@ -50,7 +50,7 @@ class TransactionRules:
     """What a transaction may do in this namespace.
 
     `is_extended`: messages without a key, or with different ones, may be sent to partitioned
-    entities in one transaction; otherwise they are refused as the original does (R23, R24).
+    entities in one transaction; otherwise they are refused as by the service (R23, R24).
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Timers(Protocol):
 
 @final
 class OpenTransaction:
-    """What a client has enlisted so far; `spoiled` is why nothing can come of it any more.
+    """The work of a client so far; `spoiled` is why the transaction can only be rolled back.
 
     `way` is that of the session on which it was declared.
     """
@@ -82,20 +82,20 @@ class OpenTransaction:
         self.way = way
         self.parts: dict[Home, TransactionPart] = {}
         self.binding = Binding()
-        # The entities by way of which something is sent, where links say so.
+        # The entities by way of which messages are sent, where links say so.
         self.ways: set[int] = set()
         self.sent = 0
         self.scheduled = 0
         self.settled = 0
         self.cancelled = 0
-        # Requests that wait for what a fragment says to them.
+        # Requests that wait for an answer of a fragment.
         self.pending = 0
         self.size_bytes = 0
         self.spoiled: Refused | None = None
         self.timer: asyncio.TimerHandle | None = None
 
     def check(self) -> None:
-        """Refused when something of it was."""
+        """Refused when a part of it was refused."""
         if self.spoiled is not None:
             raise Refused(
                 TRANSACTION_ROLLBACK,
@@ -116,11 +116,11 @@ class OpenTransaction:
         return part.work
 
     def settlements(self) -> list[Settle]:
-        """What is settled in it, by fragment."""
+        """The settlements in it, by fragment."""
         return [each for part in self.parts.values() for each in part.work.settlements]
 
     def index_in(self, handle: EntityHandle) -> int:
-        """A fragment of the entity that takes part already; -1 if none does."""
+        """A fragment of the entity that already takes part; -1 if none does."""
         entity_id, numbers = handle.entity.entity_id, handle.router.numbers
         for index, number in enumerate(numbers):
             if (entity_id, number) in self.parts:
@@ -155,12 +155,12 @@ class OpenTransactions:
         self._size_bytes = 0
 
     def declare(self, owner: object, way: Way) -> bytes:
-        """Begin a transaction that ends with its owner at the latest."""
+        """Begin a transaction, which ends with its owner at the latest."""
         if len(self._open) >= self.open_max:
             raise Refused(
                 QUOTA_EXCEEDED,
-                f"The connection has {self.open_max} open transactions, which is the most it may "
-                "have: discharge some.",
+                f"The connection has {self.open_max} open transactions, its maximum: "
+                "discharge some of them.",
             )
         self._totals.check_transactions()
         self._totals.transactions += 1
@@ -172,14 +172,14 @@ class OpenTransactions:
         return opened.transaction_id
 
     def take(self, transaction_id: bytes) -> OpenTransaction:
-        """A transaction that is about to end: nothing more can be enlisted in it."""
+        """Take a transaction that is about to end: nothing more can be enlisted in it."""
         opened = self.find(transaction_id)
         self._close(opened)
         if opened.pending and opened.spoiled is None:
             opened.spoiled = Refused(
                 TRANSACTION_ROLLBACK,
-                f"{opened.pending} requests of it were not answered when it was discharged. Wait "
-                "for the answers first.",
+                f"{opened.pending} requests of the transaction were not answered when it was "
+                "discharged. Wait for the answers first.",
             )
         return opened
 
@@ -189,7 +189,7 @@ class OpenTransactions:
         await self._transactor.commit(taken.transaction_id, list(taken.parts.values()))
 
     def roll_back_of(self, owner: object) -> None:
-        """Roll back what an owner that is gone has declared."""
+        """Roll back the transactions of an owner that has gone."""
         for opened in [each for each in self._open.values() if each.owner is owner]:
             self._close(opened)
             self._counts.rolled_back += 1
@@ -204,10 +204,13 @@ class OpenTransactions:
                 f"The transaction was rolled back: it was open for more than "
                 f"{self.rules.lifetime_ms} ms.",
             )
-        raise Refused(TRANSACTION_UNKNOWN, "There is no such transaction (any more).")
+        raise Refused(
+            TRANSACTION_UNKNOWN,
+            "There is no such transaction: it does not exist, or has already ended.",
+        )
 
     def expect(self, transaction_id: bytes) -> Callable[[], None]:
-        """A request has arrived, and nothing can be committed before it is answered."""
+        """A request has arrived; nothing can be committed before it is answered."""
         opened = self._open.get(transaction_id)
         if opened is None:
             return _nobody_waits
@@ -215,7 +218,7 @@ class OpenTransactions:
         return opened.answered
 
     def spoil(self, transaction_id: bytes, refusal: Refused) -> None:
-        """Something of it was refused: all that is left is to roll it back."""
+        """A part of it was refused: the transaction can only be rolled back."""
         opened = self._open.get(transaction_id)
         if opened is not None and opened.spoiled is None:
             opened.spoiled = refusal
@@ -223,9 +226,10 @@ class OpenTransactions:
             opened.parts = {}
 
     def spoil_at(self, entity_id: int, refusal: Refused, *, is_gone: bool) -> None:
-        """An entity takes nothing more: what would send to it comes to nothing.
+        """An entity accepts no more messages: transactions that send to it are spoiled.
 
-        Of one that `is_gone` everything does; otherwise what was received is settled all the same.
+        If it `is_gone`, so are all transactions that use it; otherwise received messages can still
+        be settled.
         """
         for opened in list(self._open.values()):
             is_sending = entity_id in opened.ways
@@ -240,7 +244,8 @@ class OpenTransactions:
         if self._size_bytes + size_bytes > BYTES_MAX:
             raise Refused(
                 QUOTA_EXCEEDED,
-                f"The open transactions of a connection may hold {BYTES_MAX} bytes of messages.",
+                f"The open transactions of a connection may hold at most {BYTES_MAX} bytes of "
+                "messages: commit some of them first.",
             )
         self._totals.check_transactions(size_bytes)
         self._totals.transaction_bytes += size_bytes
@@ -272,7 +277,7 @@ class OpenTransactions:
 class Enlistment:
     """How the links of one entity take part in transactions.
 
-    What is refused spoils its transaction, unless that is not known at all.
+    A refusal spoils the transaction, if it is known.
     """
 
     def __init__(
@@ -313,7 +318,7 @@ class Enlistment:
             opened.work_at(self.handle, index).messages.append(message)
 
     def place(self, opened: OpenTransaction, messages: list[Message]) -> list[int]:
-        """The fragments that messages go to; Refused when the transaction cannot take them."""
+        """The fragments of messages; Refused when the transaction cannot take them."""
         opened.check()
         messages_max = self.transactions.rules.messages_max
         if opened.sent + opened.scheduled + len(messages) > messages_max:
@@ -339,7 +344,7 @@ class Enlistment:
         return index if index >= 0 else router.next_index()
 
     def _bound_key(self, opened: OpenTransaction, message: Message, key: str | None) -> str | None:
-        """What chooses the fragment: R23, and R24 because a session id is the key."""
+        """The key that chooses the fragment: R23, and R24 because a session id is the key."""
         handle, way = self.handle, self._way
         if way is None:
             way = opened.way.first
@@ -348,7 +353,7 @@ class Enlistment:
             if way.entity.entity_id != handle.entity.entity_id:
                 opened.binding.bind_way(way, via_key)
                 return key
-            # It stays where its way begins.
+            # The message stays with the entity of its way.
             key = via_key if key is None else key
         if handle.router.is_partitioned:
             opened.binding.bind_key(handle, key)
@@ -374,7 +379,7 @@ class Enlistment:
             opened.work_at(self.handle, index).settlements.append(part_of(command, tokens))
 
     def bind(self, opened: OpenTransaction, indexes: Iterable[int]) -> None:
-        """Something of these fragments takes part: of how many it may is a matter of the rules."""
+        """These fragments take part; the rules say how many may."""
         if not self.transactions.rules.is_extended:
             for index in indexes:
                 opened.binding.bind_fragment(self.handle, index)

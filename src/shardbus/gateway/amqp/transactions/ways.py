@@ -1,9 +1,9 @@
 """By way of which entity the transactions of an AMQP session go.
 
-A client that has transactions over several entities puts all of its links on one session, beside
-the coordinator: the entity that the first link names is the one where such a transaction is at
-home, and what is sent to others goes by way of it. The original can settle nothing but messages of
-that entity in it, so it refuses receivers of others once something is sent.
+A client with transactions over several entities puts all of its links on one session, beside the
+coordinator. The entity of the first link is the home of such a transaction, and messages to other
+entities go by way of it. The service can settle only messages of that entity in it, so it refuses
+receivers of others once something is sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from shardbus.core.namespace.entity import Entity
 
 @final
 class Way:
-    """What the links of one session have named so far; it lasts as long as the session."""
+    """The entities that the links of one session have named so far; it lasts as long as the
+    session.
+    """
 
     def __init__(self) -> None:
         self.first: EntityHandle | None = None
@@ -43,14 +45,15 @@ class Way:
         if _root_id(first) != _root_id(entity):
             raise Refused(
                 NOT_ALLOWED,
-                f"A receiver of '{entity.name}' cannot be attached to this session any more: its "
-                f"transactions go by way of '{first.name}', and something is sent in it already. "
-                f"Attach the receiver before the senders, or receive from '{first.name}'.",
+                f"A receiver of '{entity.name}' can no longer be attached to this session: "
+                f"its transactions go by way of '{first.name}', and a message is already sent "
+                "in it. Attach the receiver before the senders, or receive from "
+                f"'{first.name}'.",
             )
 
 
 def way_of(session: AmqpSession) -> Way:
-    """The way of a session, made with its first link."""
+    """The way of a session, created with its first link."""
     way = session.context
     if not isinstance(way, Way):
         way = Way()

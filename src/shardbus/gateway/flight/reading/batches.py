@@ -56,7 +56,7 @@ _ANNOTATED: Final = {"partition_key", "scheduled_time", "dead_letter_source", "a
 
 
 def wanted_for(columns: Sequence[str]) -> Wanted:
-    """What has to be looked at for these columns."""
+    """The parts of messages that these columns need."""
     asked = set(columns)
     return Wanted(
         header="time_to_live_ms" in asked,
@@ -71,16 +71,16 @@ def wanted_for(columns: Sequence[str]) -> Wanted:
 
 @final
 class BatchMaker:
-    """Makes record batches with certain columns of what was read from one fragment."""
+    """Makes record batches with the given columns from what was read of one fragment."""
 
     def __init__(self, columns: Sequence[str], fragment: int) -> None:
         self.schema = schema_of(columns)
         self._fragment = fragment
 
     def batch(self, rows: Rows, buffer: bytes, *, is_sorted: bool = True) -> pa.RecordBatch:
-        """The rows that could be read, by rising sequence numbers.
+        """The rows that could be read, by ascending sequence number.
 
-        `buffer` is what they were read from; `is_sorted` when they are in order already.
+        `buffer` is what they were read from; `is_sorted` when they are already in order.
         """
         source = _Columns(rows, buffer)
         arrays = [self._array(name, rows, source) for name in self.schema.names]
@@ -101,13 +101,13 @@ class BatchMaker:
 
 @final
 class _Columns:
-    """Columns of what a batch was cut into."""
+    """The columns of a batch, from its tiles."""
 
     def __init__(self, rows: Rows, buffer: bytes) -> None:
         self._count = rows.count
         self._texts = _Source(rows.tiles, buffer, TEXT)
         # Taking a body of 1 KB from among the tiles of texts took 0.62 us, from among others of its
-        # size 0.34: Arrow seems to guess from their mean how much it will copy.
+        # size 0.34: Arrow seems to estimate the copied size from their mean.
         self._bodies = _Source(rows.bodies, buffer, _BINARY)
         self._wholes = _Source(rows.wholes, buffer, _BINARY)
 
@@ -131,14 +131,14 @@ class _Columns:
 
 @final
 class _Source:
-    """Tiles as one array, from which columns take theirs."""
+    """Tiles as one array, from which columns take their values."""
 
     def __init__(self, tiles: Tiles, buffer: bytes, kind: pa.DataType) -> None:
         self._kind = kind
         self._extras_at = tiles.count()
         offsets = tiles.offsets.getvalue()
         if tiles.extras:
-            # They lie behind the buffer, and one tile nobody names leads there.
+            # Extras follow the buffer; an unused tile covers the space between.
             end = len(buffer)
             ends = accumulate(map(len, tiles.extras), initial=end)
             offsets += array("i", ends).tobytes()
@@ -162,7 +162,7 @@ class _Source:
 
 
 def _order(rows: Rows) -> pa.UInt64Array:
-    """The rows that are shown, in the order of their numbers."""
+    """The visible rows, in the order of their numbers."""
     numbers = _numbers(rows.sequence_numbers.getvalue(), rows.count, pa.int64())
     order = pc.sort_indices(numbers)
     if not rows.left_out:
@@ -177,7 +177,7 @@ def _numbers(data: bytes, count: int, kind: pa.DataType) -> Column:
 def _nullable(data: bytes, count: int, kind: pa.DataType) -> Column:
     """Numbers in which NO_NUMBER stands for null."""
     is_known = pc.not_equal(_numbers(data, count, pa.int64()), _NOTHING)
-    # Booleans are bits, as what tells nulls is.
+    # Booleans are bits, like the validity bitmap.
     return pa.Array.from_buffers(kind, count, [is_known.buffers()[1], pa.py_buffer(data)])
 
 

@@ -1,4 +1,4 @@
-"""Claims as streams: all that was claimed, always the same, or an error that says why not."""
+"""Claims as streams: everything claimed, always the same, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ class _Claim:
 def claimed(
     bus: BusApi, stores: OpenSource, token: str, ask: ClaimAsk, columns: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """BusError when a claim is, or while it is read becomes, somebody else's or nobody's.
+    """The messages of claims. BusError when a claim is lost or completed, or becomes so while it is
+    read.
 
-    The bus is asked before this returns, so that nobody gets a place for what is refused.
+    The bus is asked before this returns, so that a refused read takes no place.
     """
     found = _Claims(bus, token, ask, ask.ordinals)
     return _read(bus, stores, token, ask, columns, found)
@@ -75,13 +76,13 @@ def _read(
                 log.error("%s, %s: damaged messages %s of a claim", ask.entity, fragment, damaged)
                 _set_aside(bus, token, ask, claim.ordinal)
             if count + len(damaged) != claim.count():
-                # The lease ran out, say, and others have had some of it since.
+                # The lease may have ended, so that others have received some of these messages.
                 _check(bus, token, ask, claim.ordinal, count)
 
 
 @final
 class _Claims:
-    """Which messages claims have; refused by the bus for those that are done or lost."""
+    """Which messages claims have; the bus refuses completed or lost claims."""
 
     def __init__(self, bus: BusApi, token: str, ask: ClaimAsk, ordinals: tuple[int, int]) -> None:
         body = _asked(ask, ordinals)
@@ -91,21 +92,27 @@ class _Claims:
         self.claims = [_Claim(value) for value in fields.values("claims")]
         first, last = ordinals
         if [claim.ordinal for claim in self.claims] != list(range(first, last + 1)):
-            # One that is not told would look as if it were empty.
-            raise BusError(0, "unavailable", f"Claims {first} to {last} are not all told.")
+            # A claim that is missing in the answer would look empty.
+            raise BusError(
+                0,
+                "unavailable",
+                f"The bus did not describe all claims from {first} to {last}; try again.",
+            )
 
 
 def _check(bus: BusApi, token: str, ask: ClaimAsk, ordinal: int, count: int) -> None:
-    """Whether this is all that the claim has by now."""
+    """Check that the claim still has exactly these messages."""
     [claim] = _Claims(bus, token, ask, (ordinal, ordinal)).claims
     if claim.count() != count:
         raise BusError(
-            0, "unavailable", f"Claim {ordinal} was changed while it was read; read it again."
+            0, "unavailable", f"Claim {ordinal} changed while it was read; read it again."
         )
 
 
 def _set_aside(bus: BusApi, token: str, ask: ClaimAsk, ordinal: int) -> None:
-    """Completing a claim must not take evidence along: its broker reads it and keeps that."""
+    """Let the broker read the claim, so that it sets damaged messages aside: completing the claim
+    would otherwise remove the evidence.
+    """
     body = _asked(ask, (ordinal, ordinal))
     bus.post(entity_path(ask.entity, "readers/check"), token, body)
 

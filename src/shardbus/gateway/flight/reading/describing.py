@@ -1,4 +1,4 @@
-"""What the bus says of an entity, and what only its stores know."""
+"""What the bus says about an entity, and what only its stores know."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @final
 class DescribedFragment:
-    """Where a fragment is, and how far it goes: from `first` to before `next`."""
+    """The place of a fragment, and its numbers: from `first` to before `next`."""
 
     def __init__(self, document: dict[str, object]) -> None:
         fields = Fields(document, "fragment")
@@ -29,10 +29,10 @@ class DescribedFragment:
         self._is_counted = fields.boolean("is_counted")
 
     def check_counted(self) -> None:
-        """BusError when nobody knows how far it goes: it would look as if it were empty."""
+        """Raises BusError when the end of the fragment is unknown: it would look empty."""
         if not self._is_counted:
             raise BusError(
-                0, "unavailable", f"Fragment {self.number} cannot be asked now; try again later."
+                0, "unavailable", f"Fragment {self.number} is unavailable; try again later."
             )
 
     def begins(self, first: int) -> None:
@@ -62,9 +62,10 @@ class LaneDescription:
 
 
 def with_first_numbers(found: LaneDescription, stores: OpenSource, line: int) -> LaneDescription:
-    """The same, with the lowest number that each fragment has, or what comes next if it has none.
+    """The description with the lowest number of each fragment, or the next number if it is empty.
 
-    Brokers do not know it. Where a store cannot be read the lowest possible number stays.
+    Brokers do not know the lowest number. Where a store cannot be read the lowest possible number
+    is used.
     """
     by_broker: dict[str, list[DescribedFragment]] = {}
     for part in found.fragments:
@@ -73,7 +74,7 @@ def with_first_numbers(found: LaneDescription, stores: OpenSource, line: int) ->
         try:
             _look(stores(broker), found.entity_id, parts, line)
         except StoreError as error:
-            log.warning("where fragments begin is not known: %s", error)
+            log.warning("the first numbers of fragments are unknown: %s", error)
     return found
 
 
@@ -82,5 +83,5 @@ def _look(source: BulkSource, entity_id: int, parts: list[DescribedFragment], li
         for part in parts:
             local = reader.local(FragmentId(entity_id, part.number))
             first = reader.first_number(local, part.number, line)
-            # What came in since the bus was asked may be beyond what it told.
+            # Messages that came after the bus was asked may be beyond its answer.
             part.begins(min(first, part.next) if first else part.next)

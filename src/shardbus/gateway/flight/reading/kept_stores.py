@@ -1,6 +1,6 @@
 """Stores that stay open from one read to the next: opening one costs more than a small read.
 
-A store that is kept has no read under way, so its log can be cut, and is one thread's at a time.
+A kept store has no read under way, so its log can be truncated; one thread at a time uses it.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from shardbus.stores.base.bulk import BulkAsk, BulkSource, OpenSource, Slab
 from shardbus.stores.base.store import FragmentId
 
 KEPT_MAX: Final = 16
-"""Of all stores together; the one that nobody has read for longest is closed for another."""
+"""Over all stores; at the limit the least recently read one is closed."""
 KEPT_S_MAX: Final = 10
-"""One that nobody has read for longer is closed: its disk may be wanted elsewhere."""
+"""A store that was not read for longer is closed: its disk may be unmounted."""
 
 
 @final
 class KeptStores:
-    """An OpenSource whose sources are not closed at once when they are not needed any more.
+    """An OpenSource whose sources stay open for a while after use.
 
-    `reused` is how often one that was kept was read again.
+    `reused` counts how often a kept one was read again.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class KeptStores:
         self._open_source = open_source
         self._monotonic_s = monotonic_s
         self._lock = threading.Lock()
-        # Those that nobody reads, the one that was read last at the end.
+        # Idle sources, the most recently read one last.
         self._idle: list[tuple[str, float, BulkSource]] = []
         self._is_closed = False
         self.reused = 0
@@ -51,7 +51,7 @@ class KeptStores:
         return _Lent(self, broker, self._open_source(broker))
 
     def put_back(self, broker: str, source: BulkSource) -> None:
-        """Nobody reads it now, and nothing of what was read went wrong."""
+        """The source is idle again, and no read of it failed."""
         surplus: BulkSource | None = source
         with self._lock:
             if not self._is_closed:
@@ -61,7 +61,7 @@ class KeptStores:
             _close(surplus)
 
     def close_idle(self) -> None:
-        """Close those that nobody has read for a while."""
+        """Close the sources that were idle for a while."""
         with self._lock:
             late_s = self._monotonic_s() - KEPT_S_MAX
             late = [source for _, read_s, source in self._idle if read_s < late_s]
@@ -70,7 +70,7 @@ class KeptStores:
             _close(source)
 
     def close(self) -> None:
-        """Those that are being read are closed at their ends."""
+        """Close idle sources; those in use are closed when they are done."""
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -87,7 +87,7 @@ class KeptStores:
 
 @final
 class _Lent:
-    """A BulkSource that goes back where it came from."""
+    """A BulkSource that returns to its keeper."""
 
     def __init__(self, stores: KeptStores, broker: str, source: BulkSource) -> None:
         self._stores = stores
@@ -103,7 +103,7 @@ class _Lent:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # A stream that its client gives up ends in the middle, between two slabs.
+        # A stream that its client abandons ends between two slabs.
         if kind is None or kind is GeneratorExit:
             self._stores.put_back(self._broker, self._source)
         else:

@@ -1,7 +1,7 @@
-"""Stored messages as rows: one pass over each payload, from which only places are noted.
+"""Stored messages as rows: one pass over each payload notes where the values are.
 
-Payloads were checked when they came in and carry a checksum. A pass that goes wrong all the same
-means that the record is none of ours: the row is left out, and the batch goes on.
+Payloads were checked when they came in and have a checksum. If a pass fails all the same, the
+record was not written by the bus: the row is left out, and the batch continues.
 """
 # Compiled by mypyc.
 
@@ -21,8 +21,8 @@ from shardbus.message.scan import identifier_text
 from shardbus.stores.base.bulk import ChunkPart
 
 NO_NUMBER: Final = -1
-"""Stands for null in columns of numbers, of which none is negative."""
-# The last millisecond of the year 9999, beyond which nobody has a date.
+"""Stands for null in columns of non-negative numbers."""
+# The last millisecond of the year 9999, the end of most date types.
 LATEST_MS: Final = 253_402_300_799_999
 
 DATA_BODY: Final = 1
@@ -41,7 +41,7 @@ _WHOLE: Final = _UNSIGNED | _SIGNED | {codes.UINT0, codes.ULONG0}
 _PARTITION_KEY: Final = b"x-opt-partition-key"
 _SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"
 _DEADLETTER_SOURCE: Final = b"x-shardbus-deadletter-source"
-# What only the bus says of a message: senders may write it, and nobody believes them.
+# Annotations that only the bus sets: a sender's values for them are ignored.
 _OWNED: Final = frozenset(
     (
         b"x-opt-enqueued-time",
@@ -58,7 +58,7 @@ _OWNED: Final = frozenset(
 
 @final
 class Wanted:
-    """Which parts of messages are looked at; what is not stays null."""
+    """Which parts of messages are read; the others stay null."""
 
     def __init__(  # noqa: PLR0913 - a record: all go by keyword
         self,
@@ -83,9 +83,9 @@ class Wanted:
 @final
 class Rows:
     """The columns of one batch. `fields[i]` is the i-th field of the properties section; bodies
-    are cut into tiles of their own, and so are messages as a whole.
+    have tiles of their own, and so have whole messages.
 
-    `left_out` are rows that are not to be shown, because their messages could not be read.
+    `left_out` are rows whose messages could not be read, and which are not shown.
     """
 
     def __init__(self, wanted: Wanted) -> None:
@@ -129,13 +129,15 @@ class Rows:
         start: i64,
         end: i64,
     ) -> bool:
-        """A message that is as its sender left it; whether it could be read."""
+        """Add a message that is as its sender left it; returns whether it could be read."""
         is_read = self._read(buffer, start, end, b"", None, None)
         self._end_row(number, enqueued_at_ms, expires_at_ms, 0, 0)
         return is_read
 
     def add_chunk(self, chunk: ChunkPart, buffer: bytes, at: i64) -> list[int]:
-        """The messages of a chunk whose body begins at a place; those whose payload is damaged."""
+        """Add the messages of a chunk whose body begins at `at`; returns those with damaged
+        payloads.
+        """
         damaged: list[int] = []
         number: i64 = chunk.first_number
         for record in chunk.records:
@@ -151,7 +153,9 @@ class Rows:
         return damaged
 
     def add_entry(self, entry: Entry, buffer: bytes, start: i64, end: i64) -> bool:
-        """A message that was changed, is on another line, or has a session; as `add_plain`."""
+        """Add a message that was changed, is on another line, or has a session; like
+        `add_plain`.
+        """
         row = self.count
         if entry.reason is not None:
             self.reason.put(row, self.tiles.extra(_utf8(entry.reason)))
@@ -236,12 +240,12 @@ class Rows:
             else:
                 at = self._section(code, buffer, at, end)
         if at != end:
-            raise DecodeError("a message that does not end where its record says")
+            raise DecodeError("a message does not end where its record says")
         if is_changed and not has_properties:
             self._overlay(b"", modified, reason, description)
 
     def _whole(self, buffer: bytes, start: i64, end: i64, modified: bytes) -> None:
-        """The message but for the content of the data section that ends it: `body` has that."""
+        """Add the message without the content of its last data section, which `body` has."""
         stop: i64 = self._open_at
         if len(modified) == 0:
             self.amqp.put(self.count, self.wholes.cut(start, stop))
@@ -282,7 +286,7 @@ class Rows:
         end: i64 = skip(buffer, at)
         left: i64 = list_count(buffer, at)
         if left > _PROPERTIES_MAX:
-            raise DecodeError("a properties section with too many fields")
+            raise DecodeError("a properties section has too many fields")
         at = list_start(buffer, at)
         row = self.count
         field: i64 = 0
@@ -330,7 +334,7 @@ class Rows:
             if code == codes.SYMBOL8:
                 self._annotation(buffer, at + 2, after, value_end)
             elif code >= codes.BINARY8:
-                # Neither the bus nor SDKs write names like this, and nobody has checked them.
+                # Neither the bus nor SDKs write names like this, and they were not checked before.
                 name: i64 = self._text(buffer, at, after, False)
                 self.annotations.put(name, self._text(buffer, after, value_end, False))
             at = value_end
@@ -338,11 +342,11 @@ class Rows:
         return end
 
     def _annotation(self, buffer: bytes, name_at: i64, at: i64, after: i64) -> None:
-        # A name of the bus and of SDKs begins with "x-"; others go by without a look.
+        # Names of the bus and of SDKs begin with "x-"; others are skipped.
         if buffer[name_at] == 0x78 and buffer[name_at + 1] == 0x2D:
             name = buffer[name_at:at]
             if name == _PARTITION_KEY:
-                # Of several the last one counts, as for the bus.
+                # Of several the last one counts, as in the bus.
                 self._partition_key = self._text(buffer, at, after, False)
                 return
             if name == _SCHEDULED:
@@ -356,7 +360,7 @@ class Rows:
         self.annotations.put(self.tiles.cut(name_at, at), self._text(buffer, at, after, False))
 
     def _text(self, buffer: bytes, at: i64, after: i64, is_checked: bool) -> i64:
-        """The tile that shows a value as text; `is_checked` when strings are known to be UTF-8."""
+        """The tile of a value as text; `is_checked` when strings are known to be UTF-8."""
         code: i64 = buffer[at]
         if code == codes.NULL:
             return NULL_TILE
@@ -410,7 +414,7 @@ class Rows:
         return at
 
     def _value(self, buffer: bytes, at: i64) -> i64:
-        """Texts and bytes as they are, everything else as it is encoded."""
+        """Texts and bytes as they are, every other value as it is encoded."""
         self._body_kind = VALUE_BODY
         after: i64 = skip(buffer, at)
         if self._wanted.body and buffer[at] != codes.NULL:
@@ -437,14 +441,14 @@ class Rows:
 
 
 def section_code(buffer: bytes, at: i64) -> i64:
-    """Which section begins here; descriptors have one byte or eight."""
+    """The code of the section that begins here; descriptors have one byte or eight."""
     if buffer[at] != codes.DESCRIBED:
-        raise DecodeError("a message is made of described sections")
+        raise DecodeError("a message has a part that is not a described section")
     return buffer[at + 2] if buffer[at + 1] == codes.SMALLULONG else buffer[at + 9]
 
 
 def section_value(buffer: bytes, at: i64) -> i64:
-    """Where the value of the section that begins here begins."""
+    """Where the value of the section at `at` begins."""
     return at + 3 if buffer[at + 1] == codes.SMALLULONG else at + 10
 
 
@@ -490,7 +494,7 @@ def list_count(buffer: bytes, at: i64) -> i64:
         return buffer[at + 2]
     if code == codes.LIST32 or code == codes.MAP32:
         return u32_at(buffer, at + 5)
-    raise DecodeError("a section that is neither a list nor a map")
+    raise DecodeError("a section is neither a list nor a map")
 
 
 def list_start(buffer: bytes, at: i64) -> i64:
@@ -529,5 +533,5 @@ def u32_at(buffer: bytes, at: i64) -> i64:
 
 
 def _utf8(text: str) -> bytes:
-    # Arrow refuses what is no UTF-8; a lone surrogate can only come from a careless JSON client.
+    # Arrow refuses invalid UTF-8; a lone surrogate can only come from a careless JSON client.
     return text.encode("utf-8", "replace")

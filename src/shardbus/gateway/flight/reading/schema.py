@@ -1,4 +1,4 @@
-"""The columns of the bulk lane, of exactly the types that Spark takes over as they are."""
+"""The columns of the bulk lane, in exactly the types that Spark uses."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ COLUMNS: Final[dict[str, pa.DataType]] = {
     "body_kind": TEXT,
 }
 EXTRA_COLUMNS: Final[dict[str, pa.DataType]] = {"properties_json": TEXT, "amqp": pa.binary()}
-"""Shown only to who names them."""
+"""Columns that are sent only if a client names them."""
 
 
 def columns_named(names: Sequence[str] | None) -> list[str]:
-    """The columns that were asked for; all but the extra ones when nothing was said."""
+    """The requested columns; all but the extra ones by default."""
     if names is None:
         return list(COLUMNS)
     known = COLUMNS.keys() | EXTRA_COLUMNS.keys()
@@ -52,10 +52,13 @@ def columns_named(names: Sequence[str] | None) -> list[str]:
         if name not in known:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"There is no column '{name[:100]}'; there are {', '.join(sorted(known))}.",
+                f"There is no column '{name[:100]}'; the columns are {', '.join(sorted(known))}.",
             )
     if len(set(names)) != len(names) or not names:
-        raise Refused(INVALID_ARGUMENT, "Columns must be named, each of them once.")
+        raise Refused(
+            INVALID_ARGUMENT,
+            "The list of columns must name at least one column, and each only once.",
+        )
     return list(names)
 
 

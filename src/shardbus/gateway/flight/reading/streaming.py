@@ -17,9 +17,8 @@ from shardbus.stores.base.store import FragmentId
 def read_fragment(
     source: BulkSource, fragment: FragmentId, ask: BulkAsk, columns: list[str]
 ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-    """Batches in the order of sequence numbers, each with the messages that were left out of it
-    because their records are damaged. StoreError when the store cannot be read. The source is
-    closed at the end, and has to be opened anew.
+    """Batches in the order of sequence numbers, each with the numbers of damaged messages that were
+    left out. StoreError when the store cannot be read. The source is closed at the end.
     """
     with source as reader:
         yield from FragmentReader(reader, fragment, columns).read(ask)
@@ -27,7 +26,7 @@ def read_fragment(
 
 @final
 class FragmentReader:
-    """Reads one fragment from a source that is open, as often as it is asked."""
+    """Reads one fragment from an open source, as often as it is asked."""
 
     def __init__(self, source: BulkSource, fragment: FragmentId, columns: list[str]) -> None:
         self._source = source
@@ -36,7 +35,7 @@ class FragmentReader:
         self._wanted = wanted_for(columns)
 
     def read(self, ask: BulkAsk) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-        """What `read_fragment` gives."""
+        """The result of `read_fragment`."""
         start = ask.ranges[0][0]
         while True:
             slab = self._source.slab(self._local, ask, start)
@@ -61,7 +60,8 @@ def _batch(slab: Slab, maker: BatchMaker, wanted: Wanted) -> tuple[pa.RecordBatc
         if not rows.add_entry(entry, buffer, at, at + len(payload)):
             damaged.append(entry.sequence_number)
         at += len(payload)
-    # What left its chunk was put behind the others: the buffer is read in one direction.
+    # Entries that left their chunks come after the chunks in the buffer, which is read in one
+    # direction.
     is_sorted = not (slab.chunks and slab.entries)
     return maker.batch(rows, buffer, is_sorted=is_sorted), damaged
 

@@ -1,7 +1,7 @@
 """Columns of texts and bytes without an object per value.
 
-The payloads of a batch lie one after the other in one buffer. What is a value of some column is cut
-out as a *tile*: numbers of tiles make up a column, and Arrow copies the bytes. Tile 0 is null.
+The payloads of a batch lie one after the other in one buffer. Each value of a column is a *tile* of
+that buffer: a column is a list of tile numbers, and Arrow copies the bytes. Tile 0 is null.
 """
 # Compiled by mypyc.
 
@@ -19,9 +19,9 @@ NULL_TILE: Final = 0
 class Tiles:
     """The tiles of a buffer, in the order of its bytes, and values that are in no buffer.
 
-    Between two of them is one that nobody names, so their numbers are even. Values that had to be
-    written anew, *extras*, have negative numbers until `extras_at` says where they begin. Arrow
-    believes the offsets that it is given, so what is outside of the message is refused here.
+    Between two tiles is an unused one, so their numbers are even. Values that had to be written
+    again, *extras*, have negative numbers until `extras_at` says where they begin. Arrow trusts the
+    offsets it is given, so values outside of the message are refused here.
     """
 
     def __init__(self) -> None:
@@ -34,14 +34,14 @@ class Tiles:
         self._limit: i64 = 0
 
     def enter(self, start: i64, end: i64) -> None:
-        """From now on tiles are cut from here to there, behind all that were cut before."""
+        """From now on tiles are cut from this range, which is after all earlier ones."""
         self._at = start
         self._limit = end
 
     def cut(self, start: i64, end: i64) -> i64:
-        """The number of a new tile; ValueError if it begins before the last one has ended."""
+        """The number of a new tile; ValueError if it begins before the end of the last one."""
         if start < self._at or end < start or end > self._limit:
-            raise ValueError("a value that is outside of its message")
+            raise ValueError("a value is outside of its message")
         self._at = end
         write_i32_le(self.offsets, i32(start))
         write_i32_le(self.offsets, i32(end))
@@ -49,18 +49,18 @@ class Tiles:
         return self.last
 
     def extra(self, value: bytes) -> i64:
-        """The number of a value that is not in the buffer as it is to be shown."""
+        """The number of a value that is not in the buffer in the form to be shown."""
         self.extras.append(value)
         return -len(self.extras)
 
     def count(self) -> int:
-        """How many tiles there are, with those that nobody names."""
+        """The number of tiles, including unused ones."""
         return self.last + 1
 
 
 @final
 class TileColumn:
-    """Which tile is the value of each row; rows that are left out are null."""
+    """The tile of each row; rows that are left out are null."""
 
     def __init__(self) -> None:
         self._numbers = BytesWriter()
@@ -68,7 +68,7 @@ class TileColumn:
         self._has_extras = False
 
     def put(self, row: i64, tile: i64) -> None:
-        """ValueError if the row, or a later one, has a value."""
+        """Set the tile of a row; ValueError if this or a later row already has one."""
         if self._count > row:
             raise ValueError("a second value")
         while self._count < row:

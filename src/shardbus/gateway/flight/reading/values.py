@@ -39,8 +39,8 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 
 
 def text_of(raw: bytes) -> bytes:
-    """An encoded value as people would write it: numbers in digits, moments in ISO 8601, UUIDs in
-    their canonical form, bytes in base64, and what has parts in JSON.
+    """An encoded value as text: numbers in digits, moments in ISO 8601, UUIDs in their canonical
+    form, bytes in base64, and composite values in JSON.
     """
     plain = _decoded(raw)
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
@@ -61,7 +61,7 @@ def json_of(section: bytes, modified: bytes, reason: str | None, description: st
 def overlaid(
     section: bytes, modified: bytes, reason: str | None, description: str | None
 ) -> list[tuple[bytes, bytes | None]]:
-    """Application properties with what settling changed: names, and values as texts."""
+    """Application properties with the changes of settlements: names, and values as texts."""
     texts: dict[str, bytes | None] = {}
     for name, raw in _changed(section, modified).items():
         texts[name] = None if raw == _NULL else text_of(raw)
@@ -72,11 +72,13 @@ def overlaid(
 
 
 def settled(payload: bytes, modified: bytes) -> bytes:
-    """A message with the application properties that settling changed; all else as it was sent."""
+    """A message with the application properties that settlements changed; the rest as it was
+    sent.
+    """
     head = scan_message(payload)
     start, length = head.application_properties_offset, head.application_properties_length
     if not length:
-        # Before what the specification has behind them.
+        # Before the sections that follow them in the specification.
         start = head.footer_offset if head.footer_length else len(payload)
         start = head.body_offset if head.body_length else start
     # A lone surrogate in a name can only come from a careless JSON client.
@@ -104,12 +106,12 @@ def _decoded(raw: bytes) -> Json:
     try:
         return plain_of(ValueReader(raw, 0, len(raw)).value())
     except DecodeError:
-        # Nobody looked inside lists, maps and symbols before: it is shown as it is encoded.
+        # Lists, maps and symbols were not checked before: the value is shown as it is encoded.
         return base64.b64encode(raw).decode()
 
 
 def plain_of(value: Value) -> Json:
-    """A value as JSON can say it."""
+    """A value in the types of JSON."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, Integer):

@@ -1,1 +1,1 @@
-"""The Flight server: who is let in, what tickets ask for, and how errors are told."""
+"""The Flight server: admission of calls, tickets, and errors for clients."""

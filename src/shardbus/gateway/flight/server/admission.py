@@ -1,7 +1,7 @@
-"""Who is let in to the bulk lane: nobody takes anything of it before the bus has vouched for them.
+"""Who may use the bulk lane: a call takes no resources before the bus has accepted its token.
 
-A call is looked at when it begins, before anything that it sends is read. What is kept here is only
-that a token was good a moment ago: every right is still asked of the bus, with the token itself.
+A call is checked when it begins, before any of its data is read. Only the result of the token check
+is cached here for a moment: every right is still checked by the bus, with the token itself.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from shardbus.gateway.flight.server.bus import BusApi, BusError
 from shardbus.gateway.flight.server.telling import LaneRefusal
 
 CALLS_OPEN_MAX: Final = 1_024
-"""Calls of everybody who was let in, each of which has a thread of gRPC's."""
+"""Calls of all authorised clients, each of which takes a thread of gRPC."""
 CALLS_OPEN_OF_RULE_MAX: Final = CALLS_OPEN_MAX // 2
-"""Of those whose tokens one access rule has signed."""
+"""Calls whose tokens one access rule has signed."""
 ADMITTED_S: Final = 10
 ADMITTED_MAX: Final = 1_000
 
@@ -32,7 +32,7 @@ _HEADER: Final = "authorization"
 
 @final
 class LaneAdmission:
-    """Which tokens are good, and how many calls those who hold them have open."""
+    """Which tokens are good, and how many calls their holders have open."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class LaneAdmission:
         of_rule_max: int = CALLS_OPEN_OF_RULE_MAX,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`bus` is asked about strangers alone: what they make it wait for is nobody else's."""
+        """`bus` is asked about unknown tokens only, so that waiting for them delays nobody else."""
         self._bus = bus
         self._calls_max = calls_max
         self._of_rule_max = of_rule_max
@@ -52,12 +52,17 @@ class LaneAdmission:
         self._open: Counter[str] = Counter()
 
     def enter(self, token: str) -> str:
-        """The rule that signed, which has one more call open until `leave`.
+        """Check a token; returns the rule that signed it, which has one more call open until
+        `leave`.
 
-        BusError for who shows no good token, and for one call too many.
+        BusError without a good token, and for one call too many.
         """
         if not token:
-            raise BusError(401, "unauthorized", "MissingToken: The call shows no token.")
+            raise BusError(
+                401,
+                "unauthorized",
+                "MissingToken: The call has no token: send one in the header authorization.",
+            )
         rule = self._rule_of(token)
         with self._lock:
             if self._open.total() >= self._calls_max or self._open[rule] >= self._of_rule_max:
@@ -94,7 +99,7 @@ class LaneAdmission:
 
 @final
 class LaneGuest(flight.ServerMiddleware):
-    """A call that was let in, with the token that it showed."""
+    """A call that was admitted, with its token."""
 
     def __init__(self, admission: LaneAdmission, token: str) -> None:
         with LaneRefusal():
@@ -108,7 +113,7 @@ class LaneGuest(flight.ServerMiddleware):
 
 @final
 class Guests(flight.ServerMiddlewareFactory):
-    """Lets calls in, or not, before anything of what they send is read."""
+    """Admits calls before any of their data is read."""
 
     def __init__(self, admission: LaneAdmission) -> None:
         self._admission = admission
@@ -117,8 +122,8 @@ class Guests(flight.ServerMiddlewareFactory):
         self, info: flight.CallInfo, headers: dict[str, list[str] | list[bytes]]
     ) -> flight.ServerMiddleware | None:
         if info.method == flight.FlightMethod.LIST_FLIGHTS:
-            # Arrow's clients ask this to see whether anybody is there, and cannot show a token
-            # then. There is no such list: whoever asks is told so at once.
+            # Arrow's clients call this without a token to see whether the server is up. There is no
+            # such list: the call is refused at once.
             return None
         shown = headers.get(_HEADER) or [""]
         text = shown[0].decode("latin-1") if isinstance(shown[0], bytes) else shown[0]
@@ -126,6 +131,6 @@ class Guests(flight.ServerMiddlewareFactory):
 
 
 def token_of(context: flight.ServerCallContext) -> str:
-    """What the client of a call showed."""
+    """The token of a call."""
     shown = context.get_middleware(TOKEN)
     return shown.token if isinstance(shown, LaneGuest) else ""

@@ -1,4 +1,4 @@
-"""The bus as the bulk lane sees it: the JSON API of a gateway, with the client's own token."""
+"""The bus as the bulk lane uses it: the JSON API of a gateway, with the client's own token."""
 
 from __future__ import annotations
 
@@ -15,18 +15,21 @@ from shardbus.core.document import Fields
 TIMEOUT_S: Final = 90
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 CALLS_MAX: Final = 32 + WAITING_OF_PEER_MAX
-"""Asked at the same time; whoever comes then waits WAIT_S for a place. The bus holds no more than
-WAITING_OF_PEER_MAX answers to wrong keys back, so 32 are always left for who has a right one.
+"""Concurrent requests; further ones wait WAIT_S for a place. The bus delays at most
+WAITING_OF_PEER_MAX answers to wrong keys, so 32 places are always left for clients with a right
+one.
 """
 WAIT_S: Final = 30
 WAITS_MAX: Final = 16
-"""So many of those calls may wait for news of an entity; more are answered at once."""
+"""How many of these requests may wait for changes of an entity; further ones are answered at
+once.
+"""
 
 Document = dict[str, object]
 
 
 class BusError(Exception):
-    """The bus refused, or did not answer. `status` is that of HTTP, 0 when nobody answered."""
+    """The bus refused, or did not answer. `status` is that of HTTP, 0 without an answer."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(f"{code}: {message}")
@@ -34,7 +37,7 @@ class BusError(Exception):
 
 
 class BusApi(Protocol):
-    """What may be asked of the bus. BusError when it refuses or does not answer."""
+    """The requests to the bus. BusError when it refuses or does not answer."""
 
     def get(self, path: str, token: str) -> Document: ...
 
@@ -45,10 +48,10 @@ class BusApi(Protocol):
 
 @final
 class BusClient:
-    """A Bus that asks one gateway, over connections that live as long as both sides like.
+    """A Bus that asks one gateway, over persistent connections.
 
-    Everything that is asked for here may be repeated, so what fails on a connection that was kept
-    is asked once more on a new one.
+    Every request here may be repeated, so a request that fails on a kept connection is sent once
+    more on a new one.
     """
 
     def __init__(self, host: str, port: int, *, calls_max: int = CALLS_MAX) -> None:
@@ -64,7 +67,7 @@ class BusClient:
         return self._ask("POST", path, token, json.dumps(document).encode())
 
     def close(self) -> None:
-        """Let go of the connections that are kept; the next request makes a new one."""
+        """Close the kept connections; the next request makes a new one."""
         while (kept := self._take_idle()) is not None:
             kept.close()
 
@@ -84,13 +87,17 @@ class BusClient:
             headers["Content-Type"] = content_type
         if not self._places.acquire(timeout=WAIT_S):
             raise BusError(
-                HTTPStatus.SERVICE_UNAVAILABLE, "server-busy", "Too much is asked for; try later."
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "server-busy",
+                "The bulk lane has too many requests waiting for the bus; try again later.",
             )
         try:
             status, content = self._exchange(method, "/api/v1/" + path, headers, body)
         except ValueError as error:
             raise BusError(
-                HTTPStatus.BAD_REQUEST, "invalid-argument", "The token cannot be sent."
+                HTTPStatus.BAD_REQUEST,
+                "invalid-argument",
+                "The token has characters that cannot be sent.",
             ) from error
         finally:
             self._places.release()
@@ -106,8 +113,8 @@ class BusClient:
             except TimeoutError as error:
                 raise _silent(error) from error
             except (OSError, http.client.HTTPException):
-                # The other side may close a connection at any time while nothing is asked; those
-                # that were kept beside it are hardly younger.
+                # The other side may close an idle connection at any time; the other kept ones are
+                # hardly younger.
                 self.close()
         connection = http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
         try:
@@ -133,7 +140,7 @@ class BusClient:
             if not is_whole:
                 connection.close()
         if not is_whole:
-            raise BusError(response.status, "internal", "The bus answered more than it may.")
+            raise BusError(response.status, "internal", "The answer of the bus is too long.")
         self._idle.append(connection)
         return response.status, content
 
@@ -145,7 +152,7 @@ class BusClient:
 
 
 def entity_path(name: str, rest: str) -> str:
-    """Where the JSON API has something about an entity."""
+    """The path of the JSON API for something of an entity."""
     return f"entities/{quote(name, safe='/$')}/{rest}"
 
 
@@ -159,8 +166,8 @@ def _document(status: int, content: bytes) -> Document:
             code, message = refusal.text("code"), refusal.text("message")
             raise BusError(status, code, message)
     except ValueError as error:
-        raise BusError(status, "internal", "The bus answered something else.") from error
-    raise BusError(status, "internal", "The bus answered something else.")
+        raise BusError(status, "internal", "The answer of the bus is not a JSON object.") from error
+    raise BusError(status, "internal", "The answer of the bus is not a JSON object.")
 
 
 def _silent(error: Exception) -> BusError:

@@ -1,4 +1,4 @@
-"""The Flight server: who may read what is asked of the bus, the data comes from the stores."""
+"""The Flight server: the bus decides who may read what, the data comes from the stores."""
 
 from __future__ import annotations
 
@@ -44,18 +44,18 @@ log = logging.getLogger(__name__)
 ACTION_BYTES_MAX: Final = 1024 * 1024
 
 _ACTIONS: Final = {
-    "describe": "What an entity is made of, and how far its fragments go.",
-    "open": "Begin, or go on, to read under a name.",
+    "describe": "The fragments of an entity and their sequence numbers.",
+    "open": "Start or continue to read under a name.",
     "keep": "Renew the claims of a reader.",
-    "claim": "Set the next messages aside.",
-    "complete": "Remove what was claimed.",
-    "release": "Give back what was claimed.",
+    "claim": "Claim the next messages.",
+    "complete": "Complete claims: remove their messages.",
+    "release": "Release claims: return their messages.",
     "drop": "Forget a reader.",
     "list": "The readers of an entity.",
-    "publish": "Make what was put visible, once for each batch of a producer.",
+    "publish": "Publish staged messages, once for each batch of a producer.",
     "forget": "Forget a producer that published once.",
-    "discard": "Forget what was put.",
-    "prolong": "Keep what was put for its time again.",
+    "discard": "Discard staged messages.",
+    "prolong": "Keep staged messages for their whole lifetime again.",
 }
 _OF_STAGES: Final = ("publish", "forget", "discard", "prolong")
 
@@ -64,9 +64,9 @@ _OF_STAGES: Final = ("publish", "forget", "discard", "prolong")
 class Lane(flight.FlightServerBase):
     """Serves the fragments whose stores can be opened here.
 
-    Who shows no good token is turned away when a call begins. A stream holds the batch that is
-    being sent and the next one, and a store only while it makes one: who reads slowly, or not at
-    all, keeps one of STREAMS_MAX places for a while and nothing else.
+    A call without a good token is refused when it begins. A stream holds the batch that is being
+    sent and the next one, and a store only while it makes a batch: a client that reads slowly, or
+    not at all, only keeps one of STREAMS_MAX places for a while.
     """
 
     def __init__(  # noqa: PLR0913 - what a lane is made of, most of it by keyword
@@ -82,8 +82,8 @@ class Lane(flight.FlightServerBase):
     ) -> None:
         """`certificate` is a chain and its key, in PEM, for TLS.
 
-        `strangers` is the bus that is asked about tokens that are not known yet, so that wrong ones
-        keep nobody waiting who asks `bus`.
+        `strangers` is the bus client for unknown tokens, so that wrong ones do not delay requests
+        to `bus`.
         """
         tls = [] if certificate is None else [certificate]
         self.admission = LaneAdmission(strangers or bus)
@@ -109,7 +109,9 @@ class Lane(flight.FlightServerBase):
         return self._places.taken + self._put_places.taken
 
     def end_silent(self) -> None:
-        """End the streams that have waited too long for their clients; the lane looks itself."""
+        """End the streams that waited too long for their clients; the lane itself calls this
+        regularly.
+        """
         self._places.end_silent()
         self._put_places.end_silent()
 
@@ -183,7 +185,7 @@ class Lane(flight.FlightServerBase):
         if action not in _ACTIONS:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"There is no action '{action[:100]}'; there are {', '.join(_ACTIONS)}.",
+                f"There is no action '{action[:100]}'; the actions are {', '.join(_ACTIONS)}.",
             )
         document, entity = _action_body(body)
         if action == "describe":
@@ -203,7 +205,7 @@ class Lane(flight.FlightServerBase):
         with LaneRefusal(), self._put_places.stream(peer_name(context.peer())) as stream:
             put = Put(self._bus, token_of(context), descriptor.command or b"")
             put.run(self._taken(reader, stream))
-            # To who has gone meanwhile nothing can be told; what was staged runs out by itself.
+            # A client that has gone cannot be told; its staged messages expire by themselves.
             with suppress(OSError):
                 writer.write(pa.py_buffer(put.answer()))
 
@@ -211,9 +213,9 @@ class Lane(flight.FlightServerBase):
         return LaneDescription(self._bus.get(entity_path(entity, f"bulk{query}"), token))
 
     def _news(self, entity: str, asked: dict[str, object], token: str) -> dict[str, object]:
-        """How far fragments go; with a stamp that is known, when it is another or the wait over.
+        """The numbers of fragments; with a known stamp, when the stamp changes or the wait is over.
 
-        Without news nobody needs to know where fragments begin, and no store is asked.
+        If nothing changed the first numbers are not needed, and no store is read.
         """
         known, wait_ms = asked.get("known", ""), asked.get("wait_ms", 0)
         if not isinstance(known, str) or not isinstance(wait_ms, int):
@@ -237,8 +239,8 @@ class Lane(flight.FlightServerBase):
         if wish.incarnation not in ("", str(found.entity_id)):
             raise Refused(
                 NOT_FOUND,
-                f"The entity '{wish.entity}' that the ticket is for is gone: it was deleted and "
-                "made again, and has other messages. Ask for another ticket.",
+                f"The entity '{wish.entity}' of the ticket was deleted and created again, and "
+                "has other messages. Ask for a new ticket.",
             )
         broker = found.fragment(number).broker
         if first >= stop:
@@ -248,7 +250,7 @@ class Lane(flight.FlightServerBase):
         return _browsed(lambda: self._stores(broker), fragment, ask, wish)
 
     def _given(self, batches: Iterator[pa.RecordBatch], peer: str) -> Iterator[pa.RecordBatch]:
-        """What is read, while there is a place for it and the client takes it."""
+        """The batches, while the stream has a place and the client takes them."""
         with LaneRefusal(), self._places.stream(peer) as stream:
             self._places.take(stream)
             for batch in batches:
@@ -258,7 +260,9 @@ class Lane(flight.FlightServerBase):
     def _taken(
         self, reader: flight.MetadataRecordBatchReader, stream: Stream
     ) -> Iterator[pa.RecordBatch]:
-        """What a client puts. It has a place from its first batch on: who is silent needs none."""
+        """The batches that a client puts. The stream has a place from its first batch on: a silent
+        client needs none.
+        """
         with self._put_places.client_turn(stream, FIRST_S_MAX):
             schema = reader.schema
         check_written(schema)
@@ -300,9 +304,9 @@ def _wish_of(descriptor: flight.FlightDescriptor) -> ReadRequest:
 
 
 def _action_body(body: bytes) -> tuple[dict[str, object], str]:
-    """The body without the entity, and that."""
+    """The body without the entity, and the entity."""
     document = read_object(body, "body of the action", ACTION_BYTES_MAX)
     entity = document.pop("entity", None)
     if not isinstance(entity, str) or not entity:
-        raise Refused(INVALID_ARGUMENT, "The body of the action needs 'entity', a text.")
+        raise Refused(INVALID_ARGUMENT, "The body of the action must have 'entity', a text.")
     return document, entity

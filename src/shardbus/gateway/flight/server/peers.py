@@ -1,9 +1,8 @@
-"""The connections of the lane, as far as one can reach them: gRPC owns its sockets.
+"""The connections of the lane, as far as they can be reached: gRPC owns its sockets.
 
-Arrow's server can neither end a call nor say how many connections it takes. But the sockets are
-those of this process: one that is shut down is one whose client has gone, to gRPC as to anybody,
-and every call on it ends. A descriptor is looked at through a copy, which stays the same socket
-whatever gRPC does meanwhile.
+Arrow's server can neither end a call nor limit the number of connections. But the sockets belong to
+this process: when one is shut down, gRPC sees a client that has gone, and every call on it ends. A
+descriptor is used through a copy, which stays the same socket whatever gRPC does in between.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ _INTERNET: Final = (socket.AF_INET, socket.AF_INET6)
 
 
 class LaneConnection(NamedTuple):
-    """A connection to our port; `silent_ms` since its client sent anything, 0 if unknown."""
+    """A connection to this port; `silent_ms` since its client sent anything, 0 if unknown."""
 
     peer: str
     silent_ms: int
 
 
 def peer_name(text: str) -> str:
-    """What Flight calls a peer (`ipv4:127.0.0.1:5`, `ipv6:%5B::1%5D:5`) as `host port`."""
+    """Flight's name of a peer (`ipv4:127.0.0.1:5`, `ipv6:%5B::1%5D:5`) as `host port`."""
     _, _, rest = unquote(text).partition(":")
     host, _, port = rest.rpartition(":")
     return _named(host.strip("[]"), port)
 
 
 def connections(port: int) -> list[LaneConnection]:
-    """Those that this process has on one of its ports."""
+    """The connections of this process on one of its ports."""
     found: list[LaneConnection] = []
     for one in _sockets(port):
         with one:
@@ -53,7 +52,7 @@ def connections(port: int) -> list[LaneConnection]:
 
 
 def hang_up(port: int, peer: str) -> bool:
-    """End the connection of a peer, by its `peer_name`; whether there was one."""
+    """End the connection of a peer, by its `peer_name`; returns whether there was one."""
     is_found = False
     for one in _sockets(port):
         with one:
@@ -65,7 +64,7 @@ def hang_up(port: int, peer: str) -> bool:
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:
-    """Copies of the connected sockets of a port; each is the caller's to close."""
+    """Copies of the connected sockets of a port; the caller closes each."""
     for path in list(_DESCRIPTORS.iterdir()):
         try:
             number = int(path.name)
@@ -99,7 +98,7 @@ def _peer_of(one: socket.socket) -> str:
 
 
 def _named(host: str, port: object) -> str:
-    """Without a zone, and as IPv4 where that is what an address of IPv6 stands for."""
+    """Without a zone, and as IPv4 for an IPv4-mapped address."""
     return f"{host.partition('%')[0].removeprefix('::ffff:')} {port}"
 
 

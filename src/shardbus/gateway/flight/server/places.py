@@ -1,4 +1,4 @@
-"""Places for streams, and the patience for those who hold one and are silent."""
+"""Places for streams, and time limits for silent clients."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from shardbus.gateway.flight.server.peers import LaneConnection
 log = logging.getLogger(__name__)
 
 STREAMS_MAX: Final = 64
-"""That are read, and as many that are put: neither keeps the other waiting."""
+"""Streams that are read, and as many that are put: they do not compete."""
 WAITS_S_MAX: Final = 60
-"""For a place, behind those who came before."""
+"""How long a stream waits for a place, in order of arrival."""
 FIRST_S_MAX: Final = 60
-"""A stream that is put has its first batch by then."""
+"""When a stream that is put must have its first batch."""
 SILENT_S_MAX: Final = 600
 """A stream that waits longer for its client, to send or to take a batch, is ended."""
 YIELDS_AFTER_S: Final = 30
-"""One that has waited so long gives up its place when somebody else needs it."""
+"""A stream that has waited this long gives up its place when another stream needs it."""
 LEAVES_S_MAX: Final = 5
-"""So long is waited for a place that somebody was told to give up."""
+"""How long to wait for a place that a stream was told to give up."""
 CONNECTIONS_MAX: Final = 1_000
-"""Beyond them those that were silent longest are ended."""
+"""Beyond this number the connections that were silent longest are ended."""
 LOOK_EACH_S: Final = 5
 
 HangUp = Callable[[str], bool]
@@ -36,7 +36,9 @@ HangUp = Callable[[str], bool]
 
 @final
 class Stream:
-    """A stream under way. `waits_since_s` is when its client's turn began; None: it is ours."""
+    """A stream under way. `waits_since_s` is when it began to wait for its client; None: it does
+    not.
+    """
 
     def __init__(self, peer: str) -> None:
         self.peer = peer
@@ -51,11 +53,11 @@ class Stream:
 
 @final
 class LanePlaces:
-    """Bounds what streams hold, and ends those whose clients have fallen silent.
+    """Bounds what streams hold, and ends those whose clients are silent.
 
-    A stream takes a place when there is something to be done for it, so whoever says nothing keeps
-    none. Ending a stream ends the connection of its client, since gRPC can do nothing less.
-    `taken` is how many have one.
+    A stream takes a place when there is work for it, so a silent client keeps none. Ending a stream
+    ends its client's connection, since gRPC offers nothing less. `taken` is the number of taken
+    places.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class LanePlaces:
 
     @contextmanager
     def stream(self, peer: str) -> Iterator[Stream]:
-        """Watch over a stream from here to its end; it gives back its place then."""
+        """Watch a stream from here to its end; then it returns its place."""
         stream = Stream(peer)
         with self._changed:
             self._streams.add(stream)
@@ -92,7 +94,7 @@ class LanePlaces:
 
     @contextmanager
     def client_turn(self, stream: Stream, s_max: float = SILENT_S_MAX) -> Iterator[None]:
-        """While this lasts the client is waited for, and not longer than it may take."""
+        """While this lasts the stream waits for its client, for a limited time."""
         stream.waits_s_max = s_max
         stream.waits_since_s = self._monotonic_s()
         try:
@@ -101,8 +103,8 @@ class LanePlaces:
             stream.waits_since_s = None
 
     def take(self, stream: Stream) -> None:
-        """Give a stream a place, if it has none, in the order in which they ask; BusError when
-        all are taken for too long.
+        """Give a stream a place, if it has none, in the order of arrival; BusError when all are
+        taken for too long.
         """
         if stream.has_place:
             return
@@ -117,7 +119,8 @@ class LanePlaces:
                         raise BusError(
                             503,
                             "server-busy",
-                            f"{self._streams_max} streams are under way; try again later.",
+                            f"All {self._streams_max} places for streams are taken; try again "
+                            "later.",
                         )
                     self._changed.wait(min(left_s, 1.0))
                 self.taken += 1
@@ -127,7 +130,7 @@ class LanePlaces:
                 self._changed.notify_all()
 
     def end_silent(self) -> None:
-        """End the streams whose clients have had their time."""
+        """End the streams whose clients were silent for too long."""
         now_s = self._monotonic_s()
         with self._changed:
             late = [
@@ -139,17 +142,17 @@ class LanePlaces:
                 self._end(stream)
 
     def count(self) -> int:
-        """The streams that there are, with a place or without."""
+        """The number of streams, with a place or without."""
         with self._changed:
             return len(self._streams)
 
     def busy_peers(self) -> set[str]:
-        """Who waits for us, and therefore says nothing."""
+        """The peers that wait for the server, and are silent for that reason."""
         with self._changed:
             return {stream.peer for stream in self._streams if stream.waits_since_s is None}
 
     def _told_to_leave(self) -> bool:
-        """Whether a place will be free: one of the silent was told to go, now or before."""
+        """Whether a place will be free: a silent stream was told to end, now or before."""
         now_s = self._monotonic_s()
         holders = [stream for stream in self._streams if stream.has_place]
         if any(stream.is_ended for stream in holders):
@@ -209,7 +212,9 @@ def overlong(
     silent_ms_max: int = SILENT_S_MAX * 1000,
     connections_max: int = CONNECTIONS_MAX,
 ) -> list[str]:
-    """The peers whose connections are to end: the silent ones, then the longest silent of many."""
+    """The peers whose connections must end: the silent ones, then the longest silent of too
+    many.
+    """
     by_silence = sorted(connections, key=lambda one: -one.silent_ms)
     surplus = max(0, len(connections) - connections_max)
     return [

@@ -1,4 +1,4 @@
-"""What goes wrong, as errors that Flight carries to clients: a code, a colon, and a sentence."""
+"""Failures as Flight errors for clients: a code, a colon, and a sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 @final
 class LaneRefusal:
-    """Turns what the bus and the stores refuse, and our own bugs, into errors of Flight."""
+    """Turns refusals of the bus and the stores, and internal errors, into Flight errors."""
 
     def __enter__(self) -> None:
         return None
@@ -36,14 +36,16 @@ class LaneRefusal:
         if isinstance(error, Refused):
             raise _flight_error(error.kind.status, f"{error.kind.name}: {error}") from error
         if isinstance(error, StoreError):
-            # Where a store lies is nobody's business but the log's.
+            # Only the log may show where a store lies.
             log.warning("a read failed: %s", error)
             raise flight.FlightUnavailableError(
-                "unavailable: The store cannot be read now; the log of the server says why."
+                "unavailable: The store cannot be read now; the server's log has the reason. "
+                "Try again later."
             ) from error
         log.error("a call failed", exc_info=error)
         raise flight.FlightInternalError(
-            "internal: Something went wrong in the bulk lane; the log of the server says more."
+            "internal: An internal error occurred in the bulk lane; the server's log has the "
+            "details."
         ) from error
 
 

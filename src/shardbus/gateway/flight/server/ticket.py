@@ -1,4 +1,4 @@
-"""What clients ask the bulk lane for, as they write it: JSON objects, read with care."""
+"""The commands and tickets of the bulk lane: JSON objects, strictly checked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ FRAGMENT_DIGITS_MAX: Final = 5
 
 @final
 class ReadRequest:
-    """A command or a ticket. What is not understood is refused, as is what is not known."""
+    """A command or a ticket. Unknown members and invalid values are refused."""
 
     def __init__(self, text: bytes, what: str) -> None:
         self._what = what
@@ -57,10 +57,10 @@ class ReadRequest:
         value = self._members.get(name)
         if isinstance(value, int) and _is_number(value) and value >= 0:
             return value
-        raise self._wrong(f"needs '{name}', a number")
+        raise self._wrong(f"must have '{name}', a number")
 
     def numbers_by_fragment(self, name: str) -> dict[int, int]:
-        """A JSON object whose names are fragments; nothing when it is left out."""
+        """A JSON object whose names are fragments; empty when it is left out."""
         value = self._members.get(name, {})
         numbers: dict[int, int] = {}
         if isinstance(value, dict):
@@ -77,12 +77,12 @@ class ReadRequest:
 
     @property
     def incarnation(self) -> str:
-        """Which entity of that name; empty for whichever there is."""
+        """The incarnation of the entity; empty for any."""
         return self._text("incarnation") if "incarnation" in self._members else ""
 
     @property
     def reader_id(self) -> str:
-        """Which reader of that name; empty for whichever there is."""
+        """The id of the reader; empty for any."""
         return self._text("reader_id") if self._members.get("reader_id") else ""
 
     @property
@@ -93,13 +93,13 @@ class ReadRequest:
             first, last = value
             if 1 <= first <= last:
                 return first, last
-        raise self._wrong("needs 'ordinals', the first and the last claim")
+        raise self._wrong("must have 'ordinals', the first and the last claim")
 
     def _text(self, name: str) -> str:
         value = self._members.get(name)
         if isinstance(value, str) and value:
             return value
-        raise self._wrong(f"needs '{name}', a text")
+        raise self._wrong(f"must have '{name}', a text")
 
     def _texts(self, name: str) -> Sequence[str] | None:
         value = self._members.get(name)
@@ -114,7 +114,7 @@ class ReadRequest:
         if names is None:
             return ["active"]
         if not names:
-            raise self._wrong(f"names no state; states are {', '.join(_STATES)}")
+            raise self._wrong(f"has no state; states are {', '.join(_STATES)}")
         for name in names:
             if name not in _STATES:
                 raise self._wrong(f"has the state '{name[:100]}'; states are {', '.join(_STATES)}")

@@ -1,1 +1,1 @@
-"""What the lane is given: Arrow record batches as messages, staged piece by piece."""
+"""What the lane writes: Arrow record batches as messages, staged piece by piece."""

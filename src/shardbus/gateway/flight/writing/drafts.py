@@ -1,7 +1,7 @@
-"""Rows as messages: what a sink wrote into columns, encoded as clients would have sent it.
+"""Rows as messages: the columns that a sink wrote, encoded as clients would have sent them.
 
-Columns are bytes and where values begin in them, as Arrow has them: text is UTF-8 on both sides, so
-no value is ever decoded.
+Columns are bytes and offsets, as in Arrow: text is UTF-8 on both sides, so no value is ever
+decoded.
 """
 # Compiled by mypyc.
 
@@ -28,7 +28,8 @@ DATA: Final = b"\x00\x53\x75"
 """What the section of a body begins with."""
 _PARTITION_KEY: Final = b"\xa3\x13x-opt-partition-key"
 _SCHEDULED: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time"
-# The fields of the properties section that a row may have, and those between them that it has not.
+# The fields of the properties section that a row may have, and the fields between them that it
+# lacks.
 _FIELDS: Final = (
     "message_id",
     "",
@@ -50,8 +51,8 @@ _FIELDS: Final = (
 class Column:
     """Texts in UTF-8, or bytes: value `i` is `data` from `starts[i]` to `starts[i + 1]`.
 
-    `validity` has a bit for each value, from bit `shift` on, set where it is there; it is empty
-    when all are.
+    `validity` has a bit for each value, from bit `shift` on, set where the value is not null; it is
+    empty when no value is null.
     """
 
     def __init__(
@@ -72,11 +73,11 @@ class Column:
 
 @final
 class Drafts:
-    """The columns of a batch; one that is not there is None, or an empty list.
+    """The columns of a batch; a missing one is None, or an empty list.
 
-    The pairs of row `i` are those from `pair_starts[i]` on and before `pair_stops[i]`. An original
-    is a message that a row brings along, and whether the content of its data is to follow; errors
-    number rows from `first_row` on.
+    The pairs of row `i` are those from `pair_starts[i]` to before `pair_stops[i]`. An original is a
+    message that a row has in column amqp, and whether the content of its data is to follow; errors
+    number rows from `first_row`.
     """
 
     def __init__(self, count: int, first_row: int = 0) -> None:
@@ -94,7 +95,7 @@ class Drafts:
         self.bodies: Column | None = None
 
     def encoded(self) -> list[bytes]:
-        """A message for each row. Raises EncodeError, with the row, for what cannot be said."""
+        """A message for each row. Raises EncodeError, with the row, for an invalid value."""
         fields = self._fields()
         messages: list[bytes] = []
         for row in range(self.count):
@@ -116,9 +117,9 @@ class Drafts:
         return messages
 
     def places(self, hash_starts: list[int]) -> list[int]:
-        """Which of these ranges the key of each row falls into, -1 where it has none.
+        """The index of the hash range of each row's key, -1 without a key.
 
-        Empty when no row can have one. The bus decides; what is said here saves it work.
+        Empty when no row can have a key. The bus decides; this only saves it work.
         """
         session_ids, partition_keys = self.texts.get("session_id"), self.partition_keys
         if not hash_starts or (session_ids is None and partition_keys is None):
@@ -139,13 +140,13 @@ class Drafts:
         body = self.bodies.value(row) if self.bodies is not None else None
         if body is None:
             raise EncodeError(
-                f"row {self.first_row + row} has a message in amqp whose body is that of column "
-                "body, which is null or not there; write the two together"
+                f"row {self.first_row + row} has a message in column amqp whose body is in "
+                "column body, but that is null or missing; write the two columns together"
             )
         return original + encode_binary(body)
 
     def _fields(self) -> list[Column | None]:
-        """A column for each field of the properties up to the last that has one."""
+        """A column for each field of the properties, up to the last one that has a column."""
         fields = [self.texts.get(name) for name in _FIELDS]
         while fields and fields[-1] is None:
             fields.pop()
@@ -184,7 +185,7 @@ class Drafts:
 
 
 def check_ttl(ttl_ms: int | None, row: int) -> None:
-    """EncodeError for a time to live that no header can tell."""
+    """Raises EncodeError for a time to live that does not fit in a header."""
     if ttl_ms is not None and not 0 <= ttl_ms <= TTL_MS_MAX:
         raise EncodeError(
             f"time_to_live_ms is {ttl_ms} in row {row}; it must be from 0 to {TTL_MS_MAX}"

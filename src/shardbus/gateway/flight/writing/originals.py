@@ -1,9 +1,9 @@
-"""Rows that bring the message they were read from along: it is sent as it was, with what the row
-says otherwise.
+"""Rows with the message from which they were read: it is sent unchanged except for the changes in
+the row.
 
-What a row says of its message is found by reading that message as the lane reads any: where a
-column has another value than it would show, somebody has changed it. So nothing that no column
-shows is lost, and a value that nobody touched keeps its type.
+The changes are found by reading the message as the lane reads any message: a column with another
+value than that was changed. So nothing that no column shows is lost, and an unchanged value keeps
+its type.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     Values = pa.Array[pa.Scalar[pa.DataType]]
 
 AMQP: Final = "amqp"
-# Where a message is cut off whose body is a column of its own: before the content of its data.
+# Where a message is truncated whose body is a column: before the content of its data.
 _CUT: Final = (DATA, b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x75")
 _EMPTY: Final = b"\xa0\x00"
-# In dead letters the lane shows them among the properties; they are not the message's.
+# For dead letters the lane shows these among the properties; they do not belong to the message.
 _OF_THE_BUS: Final = (REASON_KEY, DESCRIPTION_KEY)
 _FIELDS: Final = {
     "message_id": revision.MESSAGE_ID,
@@ -67,14 +67,14 @@ _STRINGS: Final = (codes.STRING8, codes.STRING32, codes.SYMBOL8, codes.SYMBOL32)
 
 @final
 class _Original:
-    """A message that can be scanned: one that was cut off has an empty body for now."""
+    """A message that can be scanned: a truncated one has an empty body for now."""
 
     def __init__(self, encoded: bytes) -> None:
         """Raises DecodeError."""
         self.is_cut = False
         self.payload = encoded
         if encoded.endswith(_CUT):
-            # No message is one both with and without two bytes more: they begin no section.
+            # No bytes are a message both with and without these two more, which begin no section.
             try:
                 self.head = scan_message(encoded + _EMPTY)
                 self.payload, self.is_cut = encoded + _EMPTY, True
@@ -86,18 +86,17 @@ class _Original:
             self.take(canonical(self.payload))
 
     def take(self, payload: bytes) -> None:
-        """Be this message from now on, which ends as the other one did."""
+        """Replace the message, which stays truncated if it was."""
         self.payload, self.head = payload, scan_message(payload)
 
     def encoded(self) -> bytes:
-        """Cut off where it was."""
+        """The message, truncated if it was."""
         return self.payload[: -len(_EMPTY)] if self.is_cut else self.payload
 
 
 def originals_of(batch: pa.RecordBatch, first_row: int) -> list[tuple[bytes, bool] | None]:
-    """The message of each row that brings one, changed as the row says, and whether its body is to
-    follow; empty when no row does. EncodeError, with the row, for one that is none or cannot be
-    changed so.
+    """The message of each row that has one, with the changes of the row, and whether its body is to
+    follow; empty when no row has one. EncodeError, with the row, for an invalid message or change.
     """
     found: list[tuple[bytes, bool] | None] = [None] * batch.num_rows
     numbers: list[int] = []
@@ -110,8 +109,8 @@ def originals_of(batch: pa.RecordBatch, first_row: int) -> list[tuple[bytes, boo
             originals.append(_Original(encoded))
         except DecodeError as error:
             raise EncodeError(
-                f"{named(batch, number, first_row)} has bytes in {AMQP} that are no message "
-                f"({error}); write what was read, or null"
+                f"{named(batch, number, first_row)} has bytes in column {AMQP} that are not a "
+                f"message ({error}); write what was read, or null"
             ) from error
         numbers.append(number)
     if not originals:
@@ -124,7 +123,7 @@ def originals_of(batch: pa.RecordBatch, first_row: int) -> list[tuple[bytes, boo
 
 
 def named(batch: pa.RecordBatch, row: int, first_row: int) -> str:
-    """A row as its sender finds it again."""
+    """The row with its number and message id, for errors."""
     told = f"row {first_row + row}"
     if "message_id" in batch.schema.names:
         message_id = batch.column("message_id")[row].as_py()
@@ -133,7 +132,7 @@ def named(batch: pa.RecordBatch, row: int, first_row: int) -> str:
 
 
 def _change(given: pa.RecordBatch, originals: list[_Original], rows: list[int]) -> None:
-    """Change messages where their rows say something else than they do."""
+    """Change messages where their rows differ from them."""
     names = [name for name in _COMPARED if name in given.schema.names]
     if all(original.is_cut for original in originals) and "body" in names:
         names.remove("body")
@@ -152,13 +151,13 @@ def _change(given: pa.RecordBatch, originals: list[_Original], rows: list[int]) 
 
 
 def _shown(originals: list[_Original], names: list[str]) -> pa.RecordBatch:
-    """What the lane shows of these messages."""
+    """The columns that the lane shows for these messages."""
     rows, at = Rows(wanted_for(names)), 0
     buffer = b"".join([original.payload for original in originals])
     for number, original in enumerate(originals):
         end = at + len(original.payload)
         is_read = rows.add_plain(number, 0, 0, buffer, at, end)
-        assert is_read, "what the bus takes can be read"
+        assert is_read, "the bus accepted a message that cannot be read"
         at = end
     return BatchMaker(names, 0).batch(rows, buffer)
 
@@ -169,7 +168,7 @@ def _given(given: pa.RecordBatch, name: str) -> Values:
 
 
 def _different(shown: Values, given: Values) -> list[int]:
-    """Where two columns differ, null being a value like any other."""
+    """Where two columns differ; null is a value like any other."""
     if shown.equals(given):
         return []
     pairs = zip(_listed(shown), _listed(given), strict=True)
@@ -177,7 +176,9 @@ def _different(shown: Values, given: Values) -> list[int]:
 
 
 def _listed(column: Values) -> list[object]:
-    """Moments in milliseconds since 1970, texts and bytes as they are; no map is an empty one."""
+    """Moments in milliseconds since 1970, texts and bytes as they are; a null map is an empty
+    one.
+    """
     kind = column.type
     if pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
@@ -221,7 +222,7 @@ def _text(value: object, *, is_symbol: bool = False) -> bytes:
 
 
 def _changed_pairs(had: object, wanted: object) -> dict[str, bytes]:
-    """By name, what is new or has another text; empty where a property was taken away."""
+    """The new or changed properties by name; an empty value for a removed one."""
     before, after = _pairs(had), _pairs(wanted)
     changed = {name: b"" for name in before if name not in after}
     for name, text in after.items():
@@ -235,7 +236,9 @@ def _pairs(value: object) -> dict[str, str | None]:
 
 
 def _with_body(payload: bytes, head: MessageHead, content: bytes) -> bytes:
-    """With another body: a text stays a text, bytes stay bytes, all else becomes data."""
+    """The message with another body: a text stays a text, bytes stay bytes, all else becomes
+    data.
+    """
     start, length = head.body_offset, head.body_length
     if not length:
         start = head.footer_offset if head.footer_length else len(payload)
@@ -246,7 +249,7 @@ def _with_body(payload: bytes, head: MessageHead, content: bytes) -> bytes:
 
 
 def _value_section(before: bytes, content: bytes) -> bytes:
-    """Empty when the value was neither a text nor bytes, or cannot be one."""
+    """Empty when the value was neither a text nor bytes, or the content is not valid for it."""
     at = int(section_value(before, 0))
     if before[at] in (codes.BINARY8, codes.BINARY32):
         return before[:at] + encode_binary(content)

@@ -1,8 +1,8 @@
-"""Messages gathered into pieces of a stage, those of one fragment together.
+"""Gathers messages into pieces of a stage, by fragment.
 
 A piece is divided among the fragments of its messages, and each share costs a fragment about the
-same whether it is large or small. So messages with keys wait in a line for each fragment, and a
-line goes when it fills a piece, or when it is the longest and all together are too many. Messages
+same whether it is large or small. So messages with keys wait in a line for each fragment. A line is
+sent when it fills a piece, or when it is the longest and all lines together are too large. Messages
 of one line keep their order; between lines there is none to keep.
 """
 # Compiled by mypyc.
@@ -17,13 +17,13 @@ from shardbus.core.errors import TOO_LARGE, Refused
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.gateway.flight.writing.drafts import Drafts
 
-# What a gateway takes in one request is a megabyte, and sections around messages take some of it.
+# A gateway accepts a megabyte per request, of which the sections around messages take some.
 PIECE_BYTES_MAX: Final = 960 * 1024
 PIECE_COUNT_MAX: Final = 4_000
-# What the largest tier takes; the bus knows what the entity does.
+# The maximum of the largest tier; the bus knows that of the entity.
 MESSAGE_BYTES_MAX: Final = 102_400 * 1024
 HELD_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of all lines together."""
+"""The bytes of all lines together."""
 _AROUND_BYTES: Final = 16
 _DIGESTS: Final = 1 << 128
 
@@ -37,7 +37,7 @@ class PieceLine:
         self.size_bytes = 0
 
     def takes(self, size_bytes: int) -> bool:
-        """Whether a piece of these and one more is not too large."""
+        """Whether one more message of this size still fits in the piece."""
         is_full = len(self.messages) >= PIECE_COUNT_MAX
         return not is_full and self.size_bytes + size_bytes <= PIECE_BYTES_MAX
 
@@ -46,7 +46,7 @@ class PieceLine:
         self.size_bytes += size_bytes
 
     def taken(self) -> list[bytes]:
-        """All messages; the line is empty then."""
+        """Take all messages; the line is empty afterwards."""
         messages = self.messages
         self.messages = []
         self.size_bytes = 0
@@ -55,13 +55,13 @@ class PieceLine:
 
 @final
 class PieceGatherer:
-    """What is held of one stage: batches are taken in one by one, and pieces asked for.
+    """Gathers the messages of one stage: batches are put in, and pieces are taken out.
 
-    There is one line, and all is in order, until it is known that there are several fragments.
+    There is one line, in order, until it is known that there are several fragments.
     """
 
     def __init__(self) -> None:
-        # The first one is of messages that have no key, or while fragments are not known.
+        # The first line is for messages without a key, and for all while the fragments are unknown.
         self._lines = [PieceLine()]
         self._held_bytes = 0
         self._hash_starts: list[int] = []
@@ -70,26 +70,29 @@ class PieceGatherer:
         self._places: list[int] = []
         self._row = 0
         self._rows_before = 0
-        # The number of the last row whose message was a piece of its own.
+        # The row of the last message that was a piece of its own.
         self.alone_row = 0
-        # Of the digests of all messages: whoever divides or orders rows otherwise has the same sum.
+        # The sum of the digests of all messages: it does not depend on the division or order of the
+        # rows.
         self._digests_sum = 0
 
     def digest(self) -> str:
-        """What all rows that were taken in are known by, in whatever order and batches they came;
-        those of several stages are added, modulo 2 ** 128.
+        """The fingerprint of all rows so far, in whatever order and batches they came; those of
+        several stages are added, modulo 2 ** 128.
         """
         return f"{self._digests_sum % _DIGESTS:032x}"
 
     def spread(self, fragments: int) -> None:
-        """Have a line for each fragment from now on, once a piece was taken."""
+        """Use a line for each fragment from now on, once a piece was taken."""
         if fragments > 1 and not self._hash_starts:
             self._hash_starts = even_hash_starts(fragments)
             self._lines += [PieceLine() for _ in range(fragments)]
             self._places = self._drafts.places(self._hash_starts)
 
     def take_in(self, drafts: Drafts) -> None:
-        """The next batch, when `next` has nothing more of the one before. Raises EncodeError."""
+        """Put in the next batch, when `next` has nothing more of the one before. Raises
+        EncodeError.
+        """
         self._rows_before += len(self._messages)
         self._drafts = drafts
         self._messages = drafts.encoded()
@@ -99,9 +102,10 @@ class PieceGatherer:
         self._row = 0
 
     def next(self) -> list[bytes]:
-        """A piece, empty when all of the batch is held; Refused when no entity takes a message.
+        """The next piece, empty when the batch is used up; Refused for a message larger than any
+        entity allows.
 
-        One that is larger than a piece may be is a piece of its own.
+        A message that is larger than a piece is a piece of its own.
         """
         while self._row < len(self._messages):
             message = self._messages[self._row]
@@ -119,7 +123,7 @@ class PieceGatherer:
         return []
 
     def rest(self) -> list[list[bytes]]:
-        """Pieces of all that is held, as few as its size allows."""
+        """Pieces of everything that is left, as few as possible."""
         pieces: list[list[bytes]] = []
         last = PieceLine()
         for line in self._lines:
@@ -133,13 +137,13 @@ class PieceGatherer:
         return pieces
 
     def _alone(self, message: bytes) -> list[bytes]:
-        """A piece of one message, when nothing of its line is before it."""
+        """A piece of one message, when no message of its line is before it."""
         self.alone_row = self._rows_before + self._row
         if len(message) > MESSAGE_BYTES_MAX:
             raise Refused(
                 TOO_LARGE,
-                f"Row {self.alone_row} makes a message of {len(message)} bytes; "
-                f"no entity takes more than {MESSAGE_BYTES_MAX}.",
+                f"Row {self.alone_row} makes a message of {len(message)} bytes; every entity "
+                f"allows at most {MESSAGE_BYTES_MAX}. Use a smaller body.",
             )
         self._row += 1
         return [message]

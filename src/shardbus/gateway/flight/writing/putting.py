@@ -1,4 +1,4 @@
-"""What clients put, staged on the bus piece by piece."""
+"""Stages what clients put on the bus, piece by piece."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardbus.gateway.flight.writing.sinking import drafts_of
 from shardbus.message.sections import encode_batch
 
 PIECES_MAX: Final = 4
-"""Of one stage that are on their way to the bus at the same time."""
+"""Pieces of one stage that are on their way to the bus at the same time."""
 COMMAND_BYTES_MAX: Final = 4_096
 
 
@@ -37,17 +37,17 @@ class Put:
         self._entity = _text(members, "entity")
         self._stage = _text(members, "stage")
         self._pieces = PieceGatherer()
-        # Of the first piece; a stage may be put in several streams, one behind the other.
+        # The number of the first piece; a stage may be put in several streams, one after the other.
         self._first = _number(members, "piece")
         self._count = 0
         self.rows = 0
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Stage all of it; Refused or BusError when that cannot be.
+        """Stage all of it; Refused or BusError when that fails.
 
-        Some pieces are on their way at a time, since each waits for the disk of its fragment.
-        Whatever happens, each was answered or given up when this ends, so that what is discarded
-        after that does not come back from here.
+        Several pieces are on their way at a time, since each waits for the disk of its fragment.
+        When this ends, each was answered or given up, so that a discarded stage does not come back
+        from here.
         """
         sent: deque[Future[Document]] = deque()
         with ThreadPoolExecutor(PIECES_MAX) as senders:
@@ -55,12 +55,12 @@ class Put:
                 self.rows += len(messages)
                 self._count += 1
                 if number == self._first:
-                    # How to gather the others is known from the answer to the first one.
+                    # The answer to the first piece tells how to gather the others.
                     row = self._pieces.alone_row
                     fragments = self._send(number, messages, row).get("fragments")
                     self._pieces.spread(fragments if isinstance(fragments, int) else 1)
                     continue
-                # A message that is larger than a piece goes when nothing else is on its way.
+                # A message that is larger than a piece is sent when no other piece is on its way.
                 others_max = 0 if len(messages[0]) > PIECE_BYTES_MAX else PIECES_MAX - 1
                 while len(sent) > others_max:
                     sent.popleft().result()
@@ -70,7 +70,7 @@ class Put:
                 sent.popleft().result()
 
     def answer(self) -> bytes:
-        """What a client is told in the end."""
+        """The final answer to the client."""
         told = {"rows": self.rows, "digest": self._pieces.digest(), "pieces": self._count}
         return json.dumps(told).encode()
 
@@ -99,12 +99,12 @@ class Put:
             code, _, text = str(error).partition(": ")
             told = f"Row {row} makes a message of {len(messages[0])} bytes. {text}"
             if code == STAGE_LOST.name:
-                # Its parts so far are gone: the client puts it again.
+                # Its earlier parts are gone: the client must put it again.
                 raise BusError(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", told) from error
             raise BusError(error.status, code, told) from error
 
     def _send_parts(self, path: str, content: bytes) -> Document:
-        """A piece that no request takes as a whole; what was answered to its last part."""
+        """Send a piece that is too large for one request; returns the answer to its last part."""
         parts = -(-len(content) // PIECE_BYTES_MAX)
         answer: Document = {}
         for part in range(parts):
@@ -117,11 +117,11 @@ def _number(members: dict[str, object], name: str) -> int:
     value = members.get(name, 0)
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
-    raise Refused(INVALID_ARGUMENT, f"'{name}' of the command must be a whole number from 0 on.")
+    raise Refused(INVALID_ARGUMENT, f"'{name}' of the command must be a non-negative whole number.")
 
 
 def _text(members: dict[str, object], name: str) -> str:
     value = members.get(name)
     if isinstance(value, str) and value:
         return value
-    raise Refused(INVALID_ARGUMENT, f"The command needs '{name}', a text.")
+    raise Refused(INVALID_ARGUMENT, f"The command must have '{name}', a text.")

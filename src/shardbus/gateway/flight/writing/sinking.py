@@ -1,4 +1,4 @@
-"""Record batches that clients put, as messages: which columns there may be, and what they mean."""
+"""Record batches that clients put, as messages: the allowed columns and their meaning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardbus.gateway.flight.reading.schema import COLUMNS, EXTRA_COLUMNS
 from shardbus.gateway.flight.writing.drafts import Column, Drafts
 from shardbus.gateway.flight.writing.originals import AMQP, originals_of
 
-# A body is bytes: text that is no UTF-8, which Spark's strings may be, is put as it is.
+# A body is bytes: text that is not UTF-8, as Spark's strings may be, is sent as it is.
 _BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 _TEXTS: Final = (
     "message_id",
@@ -32,12 +32,12 @@ _WRITTEN: Final = (
     "body",
     AMQP,
 )
-# What the bus says of messages: rows that were read may be written again as they are.
+# Columns that only the bus sets are ignored, so that rows that were read can be written again.
 _PASSED_OVER: Final = (COLUMNS.keys() | EXTRA_COLUMNS.keys()) - set(_WRITTEN)
 
 
 def check_written(schema: pa.Schema) -> None:
-    """Refused when a column is not known, or of another type than it can have."""
+    """Refused when a column is unknown, or has a wrong type."""
     for field in schema:
         if field.name in _PASSED_OVER:
             continue
@@ -50,7 +50,7 @@ def check_written(schema: pa.Schema) -> None:
 
 
 def _wrong_type(field: pa.Field[pa.DataType]) -> str:
-    """What the type of a column should be; empty when it is right."""
+    """The type that a column should have; empty when its type is right."""
     kind, name = field.type, field.name
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if name in _TEXTS or name == "partition_key":
@@ -79,8 +79,8 @@ def _is_map_of_texts(kind: pa.DataType) -> bool:
 
 
 def drafts_of(batch: pa.RecordBatch, first_row: int = 0) -> Drafts:
-    """The rows of a batch whose schema was checked; Refused when its values are no valid ones, and
-    EncodeError when a message that a row brings along is none. Errors number rows from there on.
+    """The rows of a batch whose schema was checked. Refused for invalid values, and EncodeError for
+    an invalid message in a row. Errors number rows from `first_row`.
     """
     drafts = Drafts(batch.num_rows, first_row)
     if not batch.num_rows:
@@ -108,7 +108,7 @@ def drafts_of(batch: pa.RecordBatch, first_row: int = 0) -> Drafts:
 
 
 def _check_valid(name: str, column: pa.Array[pa.Scalar[pa.DataType]]) -> None:
-    """Nobody has looked at values yet: texts may be no UTF-8, and they lie anywhere."""
+    """Check the values, which may be invalid UTF-8 or lie outside of the buffer."""
     values = (
         column.view(_BYTES_OF[column.type])
         if name == "body" and column.type in _BYTES_OF
@@ -120,7 +120,7 @@ def _check_valid(name: str, column: pa.Array[pa.Scalar[pa.DataType]]) -> None:
         row = next((row for row in range(len(column)) if not _is_valid(column.slice(row, 1))), -1)
         raise Refused(
             INVALID_ARGUMENT,
-            f"The rows are no valid ones: column {name} in row {row} of its batch: {error}.",
+            f"The rows have an invalid value: column {name} in row {row} of its batch: {error}.",
         ) from error
 
 
@@ -133,7 +133,7 @@ def _is_valid(column: pa.Array[pa.Scalar[pa.DataType]]) -> bool:
 
 
 def _column(column: pa.Array[pa.Scalar[pa.DataType]]) -> Column:
-    """Texts or bytes as they lie in an Arrow array."""
+    """Texts or bytes of an Arrow array."""
     kind = column.type
     is_large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
     validity, starts_buffer, data = column.buffers()
@@ -142,7 +142,7 @@ def _column(column: pa.Array[pa.Scalar[pa.DataType]]) -> Column:
     starts = memoryview(starts_buffer).cast("B").cast("q" if is_large else "i")
     ends = starts[column.offset : column.offset + len(column) + 1].tolist()
     first, last = ends[0], ends[-1]
-    # What a slice does not show is not copied.
+    # Bytes outside of the slice are not copied.
     content = b"" if data is None else data.slice(first, last - first).to_pybytes()
     places = [end - first for end in ends] if first else ends
     if validity is None or not column.null_count:
@@ -152,14 +152,14 @@ def _column(column: pa.Array[pa.Scalar[pa.DataType]]) -> Column:
 
 def _add_properties(drafts: Drafts, column: pa.Array[pa.Scalar[pa.DataType]]) -> None:
     if column.offset:
-        # The children of a slice are those of the whole.
+        # The children of a slice are those of the whole array.
         column = column.take(pa.array(range(len(column))))
     assert isinstance(column, pa.MapArray)
     ends = [int(end or 0) for end in column.offsets.to_pylist()]
     drafts.pair_starts = ends[:-1]
     drafts.pair_stops = ends[1:]
     if column.null_count:
-        # What lies between the ends of a null map is nobody's.
+        # The pairs between the ends of a null map are ignored.
         is_there = column.is_valid().to_pylist()
         for row, valid in enumerate(is_there):
             if not valid:

@@ -29,7 +29,7 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 
 _Key = Annotated[
     Maybe[Annotated[str, Meta(min_length=1, max_length=KEY_CHARACTERS_MAX)]],
-    told("Left out: the key stays, and a new rule gets one."),
+    told("Left out: the key stays as it is, and a new rule gets a random one."),
 ]
 
 
@@ -37,7 +37,8 @@ class AccessRuleSummary(Struct, kw_only=True):
     name: str
     rights: list[Annotated[str, one_of("Manage", "Send", "Listen")]]
     is_of_settings: Annotated[
-        bool, told("Given by the settings of the bus and changed only there.")
+        bool,
+        told("Whether the rule comes from the settings of the bus and can be changed only there."),
     ]
     created_at: Moment | None
     modified_at: Moment | None
@@ -56,7 +57,7 @@ class AccessRuleChange(Body, kw_only=True, frozen=True):
     rights: Annotated[
         Maybe[Annotated[list[Literal["Manage", "Send", "Listen"]], Meta(max_length=RULES_MAX)]],
         Meta(
-            description="Needed for a new rule; Manage holds the other two.",
+            description="Required for a new rule; Manage includes the other two.",
             examples=[["Send", "Listen"]],
         ),
     ] = UNSET
@@ -75,7 +76,7 @@ class AccessRuleDeleted(Struct, kw_only=True):
 
 @final
 class AccessPages:
-    """Shows and changes access rules. A list has no keys: they are told one rule at a time."""
+    """Shows and changes access rules. Lists have no keys: they are shown one rule at a time."""
 
     def __init__(self, namespace: Namespace, clock: Clock) -> None:
         self._namespace = namespace
@@ -104,7 +105,8 @@ class AccessPages:
             takes(
                 route(
                     rule,
-                    f"Make or change an access rule of {whose}; what is left out stays.",
+                    f"Create or change an access rule of {whose}; members that are left out "
+                    "stay as they are.",
                     AccessRuleShown,
                     "putAccessRule",
                     "PUT",
@@ -125,7 +127,7 @@ class AccessPages:
             takes(
                 route(
                     f"{rule}/rotate",
-                    "Put a new key in the place of one of the two; links opened with it end.",
+                    "Replace one of the two keys by a new one; links opened with it end.",
                     AccessRuleShown,
                     "rotateAccessRule",
                     "POST",
@@ -204,14 +206,14 @@ class AccessPages:
         if self._is_of_settings(call.name, call.rule):
             raise Refused(
                 NOT_ALLOWED,
-                f"{call.rule} is given by the settings of the bus: change sas-key there and start "
-                "the bus again.",
+                f"{call.rule} is defined by the settings of the bus: change sas-key there and "
+                "restart the bus.",
             )
 
     def _document(self, call: Call[B]) -> AccessRuleShown:
         rule = self._found(self._rules(call.name), call)
         summary = self._summary(call.name, rule)
-        # Whoever may manage need not learn the one key that cannot be taken from them again.
+        # A manager need not learn the one key that cannot be revoked over the API.
         is_hidden = summary.is_of_settings
         return AccessRuleShown(
             name=summary.name,
@@ -253,10 +255,11 @@ def _find(rules: Sequence[AccessRule], name: str) -> AccessRule | None:
 
 
 def _changed(call: Call[AccessRuleChange], old: AccessRule | None) -> AccessRule:
-    """The rule that a body asks for; keys that it leaves out are as before, or new."""
+    """The rule that a body describes; keys that it leaves out are kept, or new."""
     if len(call.rule) > KEY_NAME_CHARACTERS_MAX or not call.rule.isprintable():
         raise invalid(
-            f"The name of an access rule has 1 to {KEY_NAME_CHARACTERS_MAX} printable characters."
+            f"The name of an access rule must have 1 to {KEY_NAME_CHARACTERS_MAX} printable "
+            "characters."
         )
     keep_primary = new_key() if old is None else old.primary_key
     keep_secondary = new_key() if old is None else old.secondary_key
@@ -271,7 +274,7 @@ def _changed(call: Call[AccessRuleChange], old: AccessRule | None) -> AccessRule
 def _rights(body: AccessRuleChange, old: AccessRule | None) -> int:
     if body.rights is UNSET:
         if old is None:
-            raise invalid("The body has no member rights, which a new access rule needs.")
+            raise invalid("The body has no member rights, which a new access rule must have.")
         return old.rights
     rights = 0
     for word in body.rights:

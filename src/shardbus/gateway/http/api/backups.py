@@ -1,4 +1,4 @@
-"""Backups in the JSON API: the server copies the whole namespace into a directory of its own."""
+"""Backups in the JSON API: the server copies the whole namespace into a directory."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ class NewBackup(Body, kw_only=True, frozen=True):
         str,
         Meta(
             max_length=NAME_CHARACTERS_MAX,
-            description="Of the new directory below the server's backup-dir; by default the time, "
-            "in UTC.",
+            description="The directory below the server's backup-dir; by default the time in UTC.",
             examples=["nightly"],
         ),
     ] = ""
@@ -37,7 +36,7 @@ class BackupFile(Struct, kw_only=True):
     sha256: str
     fragments: Count
     messages: Count
-    where: Annotated[str, told("HOST:PATH, on the machine of the broker that wrote it.")]
+    where: Annotated[str, told("HOST:PATH, on the machine of the broker that wrote the file.")]
 
 
 class Backup(Struct, kw_only=True):
@@ -46,7 +45,7 @@ class Backup(Struct, kw_only=True):
     error: Annotated[str, told("Why it failed; empty otherwise.")]
     path: Annotated[str, told("The directory, on the machine of the server.")]
     began_at: Moment
-    cut_at: Annotated[Moment | None, told("The moment of which all files are.")]
+    cut_at: Annotated[Moment | None, told("The moment that all files show.")]
     hold_ms: Annotated[Count, told("How long writes waited for that moment.")]
     done_bytes: Count
     size_bytes: Count
@@ -54,26 +53,26 @@ class Backup(Struct, kw_only=True):
     is_gathered: Annotated[
         bool,
         told(
-            "Whether all files are in the directory; if not, brokers of other machines have the "
-            "rest, and it must be brought there."
+            "Whether all files are in the directory; if not, brokers on other machines have "
+            "the rest, which must be copied there."
         ),
     ]
     files: list[BackupFile]
 
 
 class BackupsMade(Struct, kw_only=True):
-    backups: Annotated[list[Backup], told("The last ones; newest first.")]
+    backups: Annotated[list[Backup], told("The latest backups, newest first.")]
 
 
 class Backups(Protocol):
-    """Whoever makes backups; Refused is raised for what cannot be."""
+    """Makes backups; raises Refused when that is impossible."""
 
     def all(self) -> list[Backup]: ...
 
     def show(self, name: str) -> Backup: ...
 
     async def start(self, name: str) -> Backup:
-        """Begin one; without a name it is called by the time."""
+        """Begin a backup; without a name it is named by the time."""
         ...
 
 
@@ -99,7 +98,7 @@ class BackupPages:
             takes(
                 Route(
                     _BACKUPS,
-                    "Begin a backup of the whole namespace; ask for it until it is done.",
+                    "Start a backup of the whole namespace; poll it until it is done.",
                     Backup,
                     method="POST",
                     right=MANAGE,
@@ -111,7 +110,7 @@ class BackupPages:
             shows(
                 Route(
                     f"{_BACKUPS}/{{backup}}",
-                    "How far a backup is, and what is in it.",
+                    "The progress and the files of a backup.",
                     Backup,
                     right=MANAGE,
                     parameters=(BACKUP,),

@@ -1,4 +1,4 @@
-"""One receive of several messages: waits for the first, and takes what else is there."""
+"""One receive of several messages: waits for the first, and takes what else is available."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from shardbus.core.namespace.entity import Entity
 from shardbus.gateway.http.messaging.head_receiver import LOOK_MS_MAX, release
 from shardbus.gateway.http.server.message import Departure
 
-# Taken at once: how much more than `BYTES_MAX` can be in memory is up to this many messages.
+# Taken at once: memory can exceed `BYTES_MAX` by up to this many messages.
 STEP_COUNT: Final = 32
 BYTES_MAX: Final = 1024 * 1024
-# For fragments to tell that they have a session, when the client does not want to wait.
+# How long fragments may take to report a free session when the client does not want to wait.
 SESSION_LOOK_MS: Final = 250
 
 
 @final
 class BatchReceiver:
-    """A dispatch.Receiver that ends when it has enough, or when nothing more is there.
+    """A dispatch.Receiver that ends when it has enough, or when nothing more is available.
 
-    It locks even what is to be deleted: what is taken out for a client that has gone would be lost.
+    It locks even messages that are to be deleted: messages removed for a client that has gone would
+    be lost.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class BatchReceiver:
 
     @property
     def is_draining(self) -> bool:
-        """Whether only what is there already is wanted: always after the first has come."""
+        """Whether only available messages are wanted: always after the first has come."""
         return self._wait_ms == 0 or bool(self._deliveries)
 
     async def receive(self) -> list[Delivery]:
@@ -67,12 +68,12 @@ class BatchReceiver:
             self._dispatcher.remove(self)
 
     def end(self) -> None:
-        """What has come is all."""
+        """Stop with what has come."""
         if not self._ended.done():
             self._ended.set_result(None)
 
     def fail(self, failure: Refused) -> None:
-        """There is nothing to wait for any more."""
+        """Stop with a failure."""
         if self._deliveries:
             self.end()
         elif not self._ended.done():
@@ -91,7 +92,7 @@ class BatchReceiver:
             self.end()
         elif is_first:
             self._end_after(LOOK_MS_MAX)
-            # Not at once: the dispatcher is in the middle of handing over.
+            # Not at once: the dispatcher is in the middle of a delivery.
             self._loop.call_soon(self._dispatcher.wake, self)
         return len(deliveries)
 
@@ -102,7 +103,7 @@ class BatchReceiver:
         self.fail(failure)
 
     def _end_after(self, delay_ms: int) -> None:
-        """Wait so long from now, instead of what was waited for; 0: no more."""
+        """Wait this long from now, instead of the earlier limit; 0: stop waiting."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -120,7 +121,9 @@ class ReceiveWait:
     async def receive(
         self, entity: Entity, receiver: BatchReceiver, departure: Departure
     ) -> list[Delivery]:
-        """See `BatchReceiver.receive`; the end of the entity, or of the client, ends it."""
+        """See `BatchReceiver.receive`; the deletion of the entity, or the departure of the client,
+        ends it.
+        """
         waiting = self._receivers.setdefault(entity.entity_id, set())
         waiting.add(receiver)
         departure.then(receiver.end)
@@ -132,7 +135,7 @@ class ReceiveWait:
                 del self._receivers[entity.entity_id]
 
     def entity_created(self, entity: Entity) -> None:
-        """Nobody can wait at it yet."""
+        """Nothing to do: no receiver can wait at it yet."""
 
     def entity_updated(self, entity: Entity) -> None:
         if not entity.spec.is_receivable():
@@ -149,9 +152,9 @@ class ReceiveWait:
 async def accept_session(
     router: EntityRouter, session_id: str | None, wait_ms: int, departure: Departure
 ) -> SessionAccepted | None:
-    """Hold the named session, or the next that is free and has messages; None if there is none.
+    """Hold the named session, or the next free one with messages; None if there is none.
 
-    Refused when the named one is held by somebody else.
+    Refused when another client holds the named one.
     """
     future: asyncio.Future[SessionAccepted | None] = asyncio.get_running_loop().create_future()
     tell = _telling(future)

@@ -1,4 +1,4 @@
-"""Peeking page by page over HTTP, where nobody remembers how far a client has come."""
+"""Peeking page by page over HTTP, without state on the server."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces
 from shardbus.gateway.http.document import INTEGER_MAX
 from shardbus.gateway.http.server.refusal import invalid, shown
 
-# A walk has the one number it goes on from; a merge of fragments has one for each of them.
+# A walk has the one number from which it continues; a merge of fragments has one for each.
 _WALK: Final = "w"
 _MERGE: Final = "m"
 _CURSOR: Final = re.compile(r"[wm]([0-9a-f]{1,16}(?:-[0-9a-f]{1,16})*)", re.ASCII)
 _CURSOR_CHARACTERS_MAX: Final = 32 * 1024
-# Where a merge that is continued says it starts: at no message, and not at the beginning.
+# The start of a continued merge: no message, and not the beginning.
 _CONTINUED: Final = START_MAX + 1
 
 
@@ -65,13 +65,13 @@ def _begin(call: Call[Nothing], place: EntityPlace) -> tuple[int, BrowseCursor]:
     if not call.query.has("cursor"):
         return call.query.integer("from", 0, INTEGER_MAX), cursor
     if call.query.has("from"):
-        raise invalid("A page goes on from a cursor or begins with from, not both.")
+        raise invalid("A page continues from a cursor or begins with from: give only one of them.")
     text = call.query.text("cursor")
     found = _CURSOR.fullmatch(text) if len(text) <= _CURSOR_CHARACTERS_MAX else None
     positions = [] if found is None else [int(part, 16) for part in found[1].split("-")]
     expected = len(place.handle.runners) if text.startswith(_MERGE) else 1
     if len(positions) != expected or max(positions) > INTEGER_MAX:
-        raise invalid(f"cursor is {shown(text)}; it must be what a page of this called next.")
+        raise invalid(f"cursor is {shown(text)}; it must be the member next of an earlier page.")
     if text.startswith(_WALK):
         return max(positions[0], _CONTINUED + 1), cursor
     cursor.note(_CONTINUED, positions)

@@ -1,4 +1,4 @@
-"""What a client asks of the JSON API, read; whatever is amiss is named."""
+"""A request to the JSON API, parsed; errors name what is wrong."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ _NUMBER_DIGITS_MAX: Final = 19
 
 @final
 class Query:
-    """What stands behind the question mark."""
+    """The query parameters."""
 
     def __init__(self, values: Mapping[str, str], known: Collection[str]) -> None:
-        """Refused for a parameter that is not known: a misspelt one must not go unnoticed."""
+        """Refused for an unknown parameter: a misspelt one must not go unnoticed."""
         for name in values:
             if name not in known:
                 names = ", ".join(sorted(known)) or "none"
-                raise invalid(f"The parameter {shown(name)} is not known here; known: {names}.")
+                raise invalid(
+                    f"The parameter {shown(name)} is not known here; the parameters are: {names}."
+                )
         self._values = values
 
     def has(self, name: str) -> bool:
@@ -45,10 +47,10 @@ class Query:
 
 @final
 class Call(Generic[B]):
-    """One request that its sender may make, matched and read.
+    """One authorised request, matched and parsed.
 
-    `name`, `rule`, `pipeline` and `backup` are what the variables of the path stand for; `body`
-    is what the route takes.
+    `name`, `rule`, `pipeline` and `backup` are the variables of the path; `body` is the parsed body
+    of the route.
     """
 
     def __init__(self, request: HttpRequest, match: Match, query: Query, body: B) -> None:
@@ -63,7 +65,7 @@ class Call(Generic[B]):
 
 @final
 class Reply:
-    """An answer with another status than 200."""
+    """An answer with a status other than 200."""
 
     def __init__(self, status: int, document: Struct) -> None:
         self.status = status
@@ -72,14 +74,14 @@ class Reply:
 
 @final
 class Written:
-    """An answer that is the same for everybody and was written before, as JSON."""
+    """An answer that is the same for everybody and was encoded before, as JSON."""
 
     def __init__(self, text: bytes) -> None:
         self.text = text
 
 
 Answer = Struct | Reply | Written
-"""What is answered, with 200 unless it says otherwise; Refused or Unavailable is raised."""
+"""The answer, with status 200 unless it says otherwise; Refused or Unavailable is raised."""
 
 
 @final
@@ -89,9 +91,9 @@ class Nothing(Body, kw_only=True, frozen=True):
 
 @final
 class Row:
-    """One row of the API's table: a route, what it takes, and who answers.
+    """One row of the API's table: a route, its body, and its handler.
 
-    `body` is None where no JSON is taken.
+    `body` is None where no JSON is accepted.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class Group(Protocol):
 
 
 def shows(route: Route, answer: Callable[[Call[Nothing]], Awaitable[Answer]]) -> Row:
-    """A row that takes no document."""
+    """A row without a request document."""
 
     async def respond(request: HttpRequest, match: Match) -> Answer:
         query = Query(request.query, route.query_names)
@@ -122,7 +124,7 @@ def shows(route: Route, answer: Callable[[Call[Nothing]], Awaitable[Answer]]) ->
 
 
 def takes(route: Route, body: type[B], answer: Callable[[Call[B]], Awaitable[Answer]]) -> Row:
-    """A row that takes a document of this type."""
+    """A row with a request document of this type."""
     reader = Reader(body)
 
     async def respond(request: HttpRequest, match: Match) -> Answer:
@@ -137,7 +139,7 @@ def takes_kinds(
     kinds: Mapping[str, type[B]],
     answer: Callable[[Call[B]], Awaitable[Answer]],
 ) -> Row:
-    """A row that takes a document of one of these types, which its member `kind` tells."""
+    """A row with a request document of one of these types, chosen by its member `kind`."""
     reader = KindReader(kinds)
 
     async def respond(request: HttpRequest, match: Match) -> Answer:

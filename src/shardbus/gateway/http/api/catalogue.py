@@ -34,11 +34,11 @@ PAGE_COUNT_DEFAULT: Final = 100
 SKIP_MAX: Final = 1_000_000_000
 
 PAGE: Final = (
-    Parameter("skip", "query", "How many to pass over.", most=SKIP_MAX, example=0),
+    Parameter("skip", "query", "How many to skip.", most=SKIP_MAX, example=0),
     Parameter(
         "top",
         "query",
-        f"How many to show; {PAGE_COUNT_DEFAULT} unless said.",
+        f"How many to show; {PAGE_COUNT_DEFAULT} by default.",
         most=PAGE_COUNT_MAX,
         example=10,
     ),
@@ -46,14 +46,14 @@ PAGE: Final = (
 
 
 def page_asked(call: Call[Nothing]) -> tuple[int, int]:
-    """How many to pass over, and how many to show at most."""
+    """How many to skip, and how many to show at most."""
     skip = call.query.integer("skip", 0, SKIP_MAX)
     return skip, call.query.integer("top", PAGE_COUNT_DEFAULT, PAGE_COUNT_MAX)
 
 
 @final
 class EntityPages:
-    """Tells what entities there are, how they are described, and what they hold (R9, R29)."""
+    """Shows the entities, their descriptions, and what they hold (R9, R29)."""
 
     def __init__(self, namespace: Namespace, fragments: FragmentsPage) -> None:
         self._namespace = namespace
@@ -106,7 +106,7 @@ class EntityPages:
             shows(
                 _one(
                     "entities/{name}/fragments",
-                    "Where each fragment is, how it is, and what it holds.",
+                    "The broker, state and contents of each fragment.",
                     Fragments,
                 ),
                 self._show_fragments,

@@ -1,4 +1,4 @@
-"""Receiving over the JSON API: messages and sessions are locked between requests."""
+"""Receiving over the JSON API: messages and sessions stay locked between requests."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ class Deliveries:
         self.waiting = ReceiveWait()
 
     async def receive(self, call: Call[Receive]) -> ReceivedMessages:
-        """A session stays held when messages of it are locked, and is let go otherwise."""
+        """Receive messages. A session stays held while messages of it are locked, and is released
+        otherwise.
+        """
         place = self._places.receivable(call.name)
         is_taking = call.body.mode == "receive_and_delete"
         _check_sessions(call, place)
@@ -97,7 +99,7 @@ class Deliveries:
         return _received(messages, session if is_held else None, is_known=is_known)
 
     async def settle(self, call: Call[Settlement]) -> Settled:
-        """What of several locks was lost is told; that all were is a refusal."""
+        """Settle messages. Lost locks are reported; it is a refusal if all were lost."""
         place = self._places.place(call.name)
         tokens, action = _tokens(call.body), call.body.action
         command = _command(call.body, tokens)
@@ -128,7 +130,7 @@ class Deliveries:
         return Renewed(locked_until=format_moment(locked_until_ms))
 
     async def release_session(self, call: Call[HeldSession]) -> SessionReleased:
-        """Also a session that is not held any more is free afterwards."""
+        """Release a session. A session that is no longer held counts as released."""
         place = self._places.place(call.name)
         token = _session_token(call.body.session_lock_token)
         place.handle.router.release_session(token)
@@ -138,7 +140,7 @@ class Deliveries:
         if call.body.session_lock_token is not UNSET:
             token = _session_token(call.body.session_lock_token)
             locked_until_ms = await place.handle.operations.renew_session(token)
-            # Its id was told when it was accepted.
+            # The client got its id when it was accepted.
             return SessionAccepted("", token, locked_until_ms)
         session_id = None if call.body.session_id is UNSET else call.body.session_id
         return await accept_session(
@@ -161,7 +163,7 @@ class Deliveries:
         return deliveries
 
     async def _take(self, place: EntityPlace, deliveries: list[Delivery]) -> list[Delivery]:
-        """Those that are deleted now: nobody would ever see them if they were not handed out."""
+        """The messages that are certainly deleted; only these may be handed out."""
         if not deliveries:
             return []
         outcome = _Settlement(len(deliveries))
@@ -171,7 +173,7 @@ class Deliveries:
         try:
             ended = await outcome.ended()
         finally:
-            # Those that are not deleted are locked for nobody.
+            # Messages that are not deleted must not stay locked.
             left = [each for each, is_ended in zip(deliveries, ended, strict=True) if not is_ended]
             release(place.handle.router, *left)
         return [each for each, is_ended in zip(deliveries, ended, strict=True) if is_ended]
@@ -202,7 +204,7 @@ class _Settlement:
     async def lost(self) -> list[bool]:
         """For each lock whether it was lost; a failure of any fragment is raised.
 
-        When others have settled theirs it is not said that nothing was done.
+        When others have settled theirs the failure must not say that nothing was done.
         """
         await self._all_told
         if isinstance(self._failure, Unavailable) and any(self._ended):
@@ -212,7 +214,7 @@ class _Settlement:
         return self._lost
 
     async def ended(self) -> list[bool]:
-        """For each lock whether it was ended for sure; a failure is raised when none was."""
+        """For each lock whether it certainly ended; a failure is raised when none did."""
         await self._all_told
         if self._failure is not None and not any(self._ended):
             raise self._failure
@@ -226,9 +228,9 @@ def _check_sessions(call: Call[Receive], place: EntityPlace) -> None:
     }
     names = [name for name, value in said.items() if value is not UNSET]
     if names and not place.has_sessions:
-        raise Refused(NOT_ALLOWED, f"'{call.name}' has no sessions: leave {names[0]} out.")
+        raise Refused(NOT_ALLOWED, f"'{call.name}' has no sessions: leave out {names[0]}.")
     if len(names) > 1:
-        raise invalid("Give a session_id or a session_lock_token, not both.")
+        raise invalid("Give either session_id or session_lock_token, not both.")
 
 
 def _received(
@@ -245,7 +247,7 @@ def _received(
 
 
 def _tokens(body: Settlement | Renewal) -> list[bytes]:
-    # Each once: a lock that is ended twice would be told to be lost.
+    # Each once: a lock that is ended twice would be reported as lost.
     return list(dict.fromkeys(read_token(text, "lock_tokens") for text in body.lock_tokens))
 
 
@@ -256,9 +258,9 @@ def _session_token(text: str) -> bytes:
 def _command(body: Settlement, tokens: list[bytes]) -> Settle:
     is_explained = body.reason is not UNSET or body.description is not UNSET
     if body.action != "dead_letter" and is_explained:
-        raise invalid("Only what is dead-lettered has a reason and a description.")
+        raise invalid("reason and description are allowed only with the action dead-letter.")
     if body.action != "abandon" and body.delay_ms is not UNSET:
-        raise invalid("Only what is abandoned has a delay_ms.")
+        raise invalid("delay_ms is allowed only with the action abandon.")
     return Settle(
         _HOW[body.action],
         tokens,
@@ -274,8 +276,10 @@ def _modified(body: Settlement) -> bytes:
     if not properties:
         return b""
     if body.action not in ("abandon", "defer", "dead_letter"):
-        raise invalid(f"To {body.action} a message changes no properties.")
+        raise invalid(f"The action {body.action} cannot change properties: leave them out.")
     packed = pack({name: encode(value) for name, value in properties.items()})
     if len(packed) > MODIFIED_BYTES_MAX:
-        raise invalid(f"The properties take {len(packed)} bytes; {MODIFIED_BYTES_MAX} may be set.")
+        raise invalid(
+            f"The properties have {len(packed)} bytes; at most {MODIFIED_BYTES_MAX} are allowed."
+        )
     return packed

@@ -1,4 +1,4 @@
-"""The JSON documents about the bus as a whole, and how they are made."""
+"""The JSON documents about the bus as a whole."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class BrokerHealth(Struct, kw_only=True):
     state: Annotated[
         str,
         one_of(broker_health.AVAILABLE, broker_health.LIMITED, broker_health.UNAVAILABLE),
-        told("Of the broker as a whole."),
+        told("The state of the broker as a whole."),
     ]
-    reason: Annotated[str, told("Why it is out of reach.")]
+    reason: Annotated[str, told("Why the broker is out of reach.")]
     fragments_in_use: Count
-    fragments_out: Annotated[Count, told("Of those in use.")]
+    fragments_out: Annotated[Count, told("How many of the fragments in use do not serve.")]
     out: Annotated[
         list[OutFragment],
         told(f"The first {FRAGMENTS_TOLD_MAX} fragments that do not serve, and why."),
@@ -63,10 +63,10 @@ class Health(Struct, kw_only=True):
 
 class Token(Struct, kw_only=True):
     rule: Annotated[
-        str, told("The access rule whose key signed it; or oidc: and who signed in with it.")
+        str, told("The access rule whose key signed the token, or oidc: and who signed in with it.")
     ]
-    entity: Annotated[str, told("The one entity that it gives rights on; else empty.")]
-    resource: Annotated[str, told("The path that it is for; empty for the namespace.")]
+    entity: Annotated[str, told("The only entity that the token gives rights on; else empty.")]
+    resource: Annotated[str, told("The path that the token is for; empty for the namespace.")]
     rights: list[Annotated[str, one_of(*right_names(ALL_RIGHTS))]]
     expires_at: Moment
 
@@ -78,7 +78,7 @@ class Namespace(Struct, kw_only=True):
     created_at: Moment
     entities: Count
     entities_max: Count
-    partitioned_entities_max: Annotated[Count, told("0: no such limit.")]
+    partitioned_entities_max: Annotated[Count, told("0 means no limit.")]
     is_partitioned_by_default: bool
 
 
@@ -111,8 +111,8 @@ def health_document(
 
 
 def outside_health_document(document: Health) -> Health:
-    """How the bus is, without a word of what it is made of."""
-    hint = "Show a token with Listen or Manage on the namespace to be told what is wrong."
+    """The health of the bus without any internal detail."""
+    hint = "Send a token with Listen or Manage on the namespace to see what is wrong."
     return Health(
         status=document.status,
         message=document.message if document.status == HEALTHY else hint,

@@ -29,15 +29,15 @@ from shardbus.gateway.http.moment import format_moment
 
 _Availability = Annotated[str, one_of(AVAILABLE_STATUS, LIMITED_STATUS)]
 _Partial = Annotated[bool, told("Fragments that cannot be counted are left out.")]
-_SizeMax = Annotated[Count, told("Size of a fragment times fragments.")]
-_SentTotal = Annotated[Count, told("Two looks at it give a rate.")]
-_All = Annotated[Count, told("Of all there are, also beyond this page.")]
+_SizeMax = Annotated[Count, told("The size of a fragment times the number of fragments.")]
+_SentTotal = Annotated[Count, told("Two readings of this give a rate.")]
+_All = Annotated[Count, told("The number of all, also beyond this page.")]
 
 _SHAPES: Final[dict[str, object]] = {
     entity_property.FLAG: bool,
     entity_property.NUMBER: Count,
     entity_property.MEGABYTES: Count,
-    entity_property.DURATION: Annotated[Count | None, told("Milliseconds; null is for ever.")],
+    entity_property.DURATION: Annotated[Count | None, told("Milliseconds; null means for ever.")],
     entity_property.TEXT: str,
     entity_property.DESTINATION: str | None,
 }
@@ -49,7 +49,7 @@ class NamedRights(Struct, kw_only=True):
 
 
 def _description_of(name: str, kind: str) -> type[Struct]:
-    """A member for each row of the table that a kind of entities is told."""
+    """A member for each property in the table that a kind of entity has."""
     members: dict[str, object] = {
         each.name: Annotated[_SHAPES[each.form], told(each.note)]
         if each.note
@@ -75,12 +75,12 @@ else:
 class _State(Struct, kw_only=True):
     availability: _Availability
     is_partial: _Partial
-    problems: Annotated[list[str], told("Which fragments are not available, and why.")]
-    warnings: Annotated[
-        list[str], told("What in the description will hardly do what somebody wants.")
-    ]
+    problems: Annotated[list[str], told("Which fragments are unavailable, and why.")]
+    warnings: Annotated[list[str], told("Parts of the description that are probably mistakes.")]
     scheduled: Count
-    set_aside: Annotated[Count, told("Found damaged, kept and not served.")]
+    set_aside: Annotated[
+        Count, told("Messages that were found damaged; they are kept and not served.")
+    ]
     sent_total: _SentTotal
     duplicates: Count
     size_bytes: Count
@@ -91,7 +91,9 @@ class Runtime(_State, kw_only=True):
     active: Count
     deferred: Count
     dead_letter: Count
-    transfer: Annotated[Count, told("On their way to where the entity forwards to.")]
+    transfer: Annotated[
+        Count, told("Messages on their way to the entity to which this one forwards.")
+    ]
     transfer_dead_letter: Count
     session_states: Count
 
@@ -126,7 +128,7 @@ class Topic(_Entity, kw_only=True):
 class Subscription(_Entity, kw_only=True):
     kind: Annotated[str, one_of(SUBSCRIPTION)]
     topic: str
-    short_name: Annotated[str, told("Among the subscriptions of its topic.")]
+    short_name: Annotated[str, told("The name among the subscriptions of its topic.")]
     description: SubscriptionDescription
     runtime: Runtime
 
@@ -154,12 +156,12 @@ class Subscriptions(_Page, kw_only=True):
 class NamedValue(Struct, kw_only=True):
     name: str
     type: str
-    value: Annotated[str, told("As the type is written.")]
+    value: Annotated[str, told("The value, written in the form of its type.")]
 
 
 class Filter(Struct, kw_only=True):
     kind: Annotated[str, one_of(*FILTER_KINDS)]
-    expression: Annotated[str | None, told("Of a filter in SQL.")]
+    expression: Annotated[str | None, told("The expression of a SQL filter.")]
     parameters: list[NamedValue]
     fields: dict[str, str]
     properties: list[NamedValue]
@@ -169,7 +171,7 @@ class Rule(Struct, kw_only=True):
     name: str
     created_at: Moment
     filter: Filter
-    action: Annotated[str | None, told("What is done to the message, in SQL.")]
+    action: Annotated[str | None, told("The SQL action that changes the message.")]
     action_parameters: list[NamedValue]
 
 
@@ -181,8 +183,8 @@ class Fragment(Struct, kw_only=True):
     number: Count
     broker: str
     state: Annotated[str, one_of(FRAGMENT_AVAILABLE, FRAGMENT_UNAVAILABLE)]
-    reason: Annotated[str, told("Why it is not available.")]
-    is_counted: Annotated[bool, told("Whether the numbers are known; else they are 0.")]
+    reason: Annotated[str, told("Why the fragment is unavailable.")]
+    is_counted: Annotated[bool, told("Whether the numbers are known; if not, they are 0.")]
     active: Count
     dead_letter: Count
     transfer_dead_letter: Count
@@ -212,7 +214,7 @@ def queue_document(entity: Entity, statistics: EntityStatistics) -> Queue:
 def topic_document(
     entity: Entity, statistics: EntityStatistics, filter_counts: tuple[int, int]
 ) -> Topic:
-    """`filter_counts` are those of SQL and of correlation filters."""
+    """`filter_counts` are the numbers of SQL and of correlation filters."""
     runtime = {
         **_state(entity, statistics),
         "subscriptions": statistics.subscription_count,
@@ -267,7 +269,7 @@ def _description(entity: Entity) -> dict[str, object]:
     document: dict[str, object] = {each.name: _shown(each, spec) for each in shown_of(entity.kind)}
     document["size_mb_max"] = entity.size_mb_max()
     if not entity.is_subscription():
-        # Their keys are management's business: a document that is shown around has none.
+        # Only management shows keys: a document that may be passed around has none.
         document["access_rules"] = [
             {"name": rule.name, "rights": right_names(rule.rights)} for rule in spec.access_rules
         ]

@@ -1,4 +1,4 @@
-"""The parts of the JSON API beside those that it always has."""
+"""The optional parts of the JSON API."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def api_groups(
     pipelines: Pipelines[T] | None = None,
     backups: Backups | None = None,
 ) -> list[Group]:
-    """In the order in which the description names them; stages need to know AMQP's messages."""
+    """In the order in which the description lists them; stages need a reader of AMQP batches."""
     places = EntityPlaces(bus, counts, throttle)
     groups: list[Group] = [
         MessagesApi(bus, counts, throttle),

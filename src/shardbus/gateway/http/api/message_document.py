@@ -45,7 +45,7 @@ _Ascii = Annotated[Text, told("Plain ASCII.")]
 
 
 class SaidMessage(Struct, kw_only=True):
-    """What a sender says of a message."""
+    """What the sender of a message writes."""
 
     message_id: Annotated[Maybe[_Key], Meta(examples=["1"])] = UNSET
     session_id: Annotated[Maybe[_Key], Meta(examples=["customer-7"])] = UNSET
@@ -60,35 +60,34 @@ class SaidMessage(Struct, kw_only=True):
     reply_to_session_id: Maybe[_Key] = UNSET
     time_to_live_ms: Maybe[Annotated[int, Meta(ge=1, le=INFINITE_MS)]] = UNSET
     scheduled_at: Annotated[
-        Maybe[Moment], told("When it is to be enqueued; what has passed means now.")
+        Maybe[Moment], told("When the message is to be enqueued; a moment in the past means now.")
     ] = UNSET
     properties: Maybe[Properties | None] = UNSET
     body: Annotated[
         Json,
         Meta(
-            description="The text of a body that is UTF-8; any JSON when `body_type` is not "
-            "`data`.",
+            description="The text of a UTF-8 body; any JSON when `body_type` is not `data`.",
             examples=["hello"],
         ),
     ] = UNSET
-    body_base64: Annotated[Maybe[str], told("The bytes of a body that is no text.")] = UNSET
+    body_base64: Annotated[Maybe[str], told("The bytes of a body that is not text.")] = UNSET
     body_type: Annotated[
-        Maybe[Literal["data", "value", "sequence"]], told("The AMQP section; `data` unless said.")
+        Maybe[Literal["data", "value", "sequence"]], told("The AMQP section; `data` by default.")
     ] = UNSET
 
 
 class Message(SaidMessage, kw_only=True):
-    """A member that the sender or the bus has not set is not there."""
+    """A member that neither the sender nor the bus has set is left out."""
 
     sequence_number: Count
     state: Annotated[str, one_of(*_STATES.values())]
     enqueued_at: Maybe[Moment]
-    delivery_count: Annotated[Count, told("Deliveries that were not completed, before this one.")]
+    delivery_count: Annotated[Count, told("The number of failed deliveries before this one.")]
     size_bytes: Count
     expires_at: Maybe[Moment] = UNSET
     dead_letter_reason: Maybe[str] = UNSET
     dead_letter_description: Maybe[str] = UNSET
-    dead_letter_source: Annotated[Maybe[str], told("The entity that it was a dead letter of.")] = (
+    dead_letter_source: Annotated[Maybe[str], told("The entity of which it was a dead letter.")] = (
         UNSET
     )
     lock_token: Maybe[str] = UNSET
@@ -96,7 +95,7 @@ class Message(SaidMessage, kw_only=True):
 
 
 def message_document(entry: Entry, payload: bytes, *, delivery_count: int) -> Message:
-    """A message as its receivers see it, with what the bus has stamped on it."""
+    """A message as its receivers see it, with the properties that the bus has set."""
     document = Message(
         sequence_number=entry.sequence_number,
         state=_STATES.get(entry.state, "active"),
@@ -112,7 +111,7 @@ def message_document(entry: Entry, payload: bytes, *, delivery_count: int) -> Me
 
 
 def locked_document(delivery: Delivery) -> Message:
-    """A message that is locked for who gets this."""
+    """A message that is locked for the client."""
     document = taken_document(delivery)
     document.lock_token = token_text(delivery.token)
     document.locked_until = _moment(delivery.locked_until_ms)
@@ -120,27 +119,27 @@ def locked_document(delivery: Delivery) -> Message:
 
 
 def taken_document(delivery: Delivery) -> Message:
-    """A message that is taken out for who gets this."""
+    """A message that is removed for the client."""
     return message_document(
         delivery.entry, delivery.payload or b"", delivery_count=delivery.delivery_count
     )
 
 
 def token_text(token: bytes) -> str:
-    """A lock token as clients of every protocol know it."""
+    """A lock token in the form of all protocols."""
     return str(UUID(bytes_le=token))
 
 
 def time_to_live_ms(head: MessageHead) -> int:
-    """How long the sender lets a message live; -1 if it does not say."""
-    # The header's ttl ends at 49.7 days; SDKs then say the rest with two timestamps.
+    """The sender's time to live; -1 if it set none."""
+    # The header's ttl ends at 49.7 days; for longer times SDKs set two timestamps.
     if head.ttl_ms == _UINT_MAX and head.absolute_expiry_ms > head.creation_time_ms >= 0:
         return min(head.absolute_expiry_ms - head.creation_time_ms, INFINITE_MS)
     return head.ttl_ms
 
 
 def modified_payload(entry: Entry, payload: bytes) -> bytes:
-    """What the sender wrote, with the properties that settlements changed. Raises DecodeError."""
+    """The sender's message with the properties that settlements changed. Raises DecodeError."""
     if not entry.modified:
         return payload
     made = Revision()
@@ -154,7 +153,7 @@ def _say(document: Message, entry: Entry, payload: bytes) -> None:
         seen = modified_payload(entry, payload)
         message = decode_message(seen)
     except DecodeError:
-        # Sections are kept as they were sent, and nobody looked into this one before.
+        # Sections are kept as they were sent, and this one was not decoded before.
         document.body_base64 = b64encode(payload).decode()
         return
     _say_head(document, message.head)
@@ -190,7 +189,7 @@ def _say_body(document: Message, kind: int, body: object) -> None:
         document.body_type = "sequence"
     if document.body_type is not UNSET and not isinstance(body, bytes):
         said = plain(body)
-        # As everywhere in a message: what has no value is not there.
+        # As everywhere in a message: a value that is not set is left out.
         document.body = UNSET if said is None else said
         return
     content = body if isinstance(body, bytes) else b""

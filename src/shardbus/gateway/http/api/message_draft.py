@@ -1,4 +1,4 @@
-"""Messages that JSON documents describe, as they are sent."""
+"""Messages to send, from their JSON documents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECTIONS: Final = {"value": codes.AMQP_VALUE, "sequence": codes.AMQP_SEQUENCE}
 
 
 def read_draft(message: NewMessage) -> SentDraft:
-    """The message that a document describes; Refused when something in it cannot be."""
+    """The message that a document describes; Refused for an invalid one."""
     draft = SentDraft(_data(message), _broker_properties(message), {})
     draft.user = read_properties(message.properties or {})
     draft.section = _section(message, draft.body)
@@ -65,14 +65,14 @@ def _data(message: NewMessage) -> bytes:
     body = message.body
     if message.body_base64 is not UNSET:
         if body is not UNSET:
-            raise invalid("A message has a body or a body_base64, not both.")
+            raise invalid("A message must have body or body_base64, not both.")
         return read_base64(message.body_base64, "body_base64")
     if _kind(message) != "data" or body is UNSET:
         return b""
     if not isinstance(body, str) or len(body) > BODY_CHARACTERS_MAX:
         raise invalid(
-            f"body must be a text of at most {BODY_CHARACTERS_MAX} characters; other JSON needs "
-            "the body_type value or sequence."
+            f"body must be a text of at most {BODY_CHARACTERS_MAX} characters; other JSON "
+            "needs the body_type value or sequence."
         )
     return body.encode()
 

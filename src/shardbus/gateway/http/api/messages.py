@@ -1,4 +1,4 @@
-"""Messages in the JSON API: what there is, and what becomes of each request."""
+"""Messages in the JSON API: its routes, and which handler answers each."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ SKIP_MAX: Final = 1_000_000_000
 _ENTITY: Final = "/api/v1/entities/{name}"
 _PAGE: Final = (
     NAME,
-    Parameter("from", "query", "The first sequence number to look at.", most=INTEGER_MAX),
+    Parameter("from", "query", "The sequence number at which to start.", most=INTEGER_MAX),
     Parameter(
         "top",
         "query",
-        f"How many to show at most; {PEEK_COUNT_DEFAULT} unless said.",
+        f"The maximum number of messages; {PEEK_COUNT_DEFAULT} by default.",
         least=1,
         most=PEEK_COUNT_MAX,
     ),
     Parameter("session", "query", "Only the messages of this session."),
-    Parameter("cursor", "query", "Where to go on: what the page before calls `next`."),
+    Parameter("cursor", "query", "Where to continue: the member `next` of the page before."),
 )
 _SESSION_PAGE: Final = (
     NAME,
-    Parameter("skip", "query", "How many to pass over.", most=SKIP_MAX),
+    Parameter("skip", "query", "How many to skip.", most=SKIP_MAX),
     Parameter(
         "top",
         "query",
-        f"How many to show at most; {SESSION_PAGE_DEFAULT} unless said.",
+        f"The maximum number of sessions; {SESSION_PAGE_DEFAULT} by default.",
         least=1,
         most=SESSION_PAGE_MAX,
     ),
@@ -88,7 +88,7 @@ def _posted(
 
 _PEEK: Final = Route(
     f"{_ENTITY}/messages",
-    "Messages in every state, oldest first; none is locked or counted.",
+    "Messages in every state, oldest first; they are neither locked nor counted as delivered.",
     Messages,
     right=LISTEN,
     parameters=_PAGE,
@@ -98,26 +98,26 @@ _SEND: Final = _posted("messages", "sendMessages", "Send messages.", SentMessage
 _RECEIVE: Final = _posted(
     "messages/receive",
     "receiveMessages",
-    "Receive messages, and perhaps hold a session.",
+    "Receive messages; on an entity with sessions, hold a session.",
     ReceivedMessages,
 )
-_SETTLE: Final = _posted("messages/settle", "settleMessages", "End the locks of messages.", Settled)
+_SETTLE: Final = _posted("messages/settle", "settleMessages", "Settle locked messages.", Settled)
 _RENEW: Final = _posted(
     "messages/renew",
     "renewLocks",
-    "Hold locks longer, all of a fragment or none.",
+    "Renew locks; each fragment renews all of its own or none.",
     Renewed,
 )
 _PURGE: Final = _posted(
     "messages/purge",
     "purgeMessages",
-    "Remove active messages that nobody has locked, oldest first.",
+    "Remove active messages that are not locked, oldest first.",
     Purged,
 )
 _RESUBMIT: Final = _posted(
     "dead-letters/resubmit",
     "resubmitDeadLetters",
-    "Send dead letters again, each of them once; a subscription's to its topic.",
+    "Send dead letters again, each of them once; those of a subscription to its topic.",
     Resubmitted,
     right=LISTEN | SEND,
 )
@@ -128,11 +128,13 @@ _SESSIONS: Final = Route(
     right=LISTEN,
     parameters=_SESSION_PAGE,
 )
-_RENEW_SESSION: Final = _posted("sessions/renew", "renewSession", "Hold a session longer.", Renewed)
+_RENEW_SESSION: Final = _posted(
+    "sessions/renew", "renewSession", "Renew the lock of a session.", Renewed
+)
 _RELEASE_SESSION: Final = _posted(
     "sessions/release",
     "releaseSession",
-    "Let a session go; its locked messages return uncounted.",
+    "Release a session; its locked messages return uncounted.",
     SessionReleased,
 )
 

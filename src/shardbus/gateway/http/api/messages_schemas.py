@@ -1,4 +1,4 @@
-"""What the message part of the JSON API takes and answers, and its bounds."""
+"""The documents of messages in the JSON API, and their bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BODY_CHARACTERS_MAX: Final = 1024 * 1024
 
 _SessionId = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
 _Reason = Annotated[str, Meta(max_length=REASON_CHARACTERS_MAX)]
-_PassedOver = Annotated[Json, told("Passed over, whatever it is.")]
+_PassedOver = Annotated[Json, told("Ignored.")]
 _Token = Annotated[
     Text,
     Meta(extra_json_schema={"format": "uuid"}, examples=["3f2504e0-4f89-11d3-9a0c-0305e82c3301"]),
@@ -42,11 +42,11 @@ class Messages(Struct, kw_only=True):
 
 
 class NewMessage(SaidMessage, kw_only=True, forbid_unknown_fields=True):
-    """A message, perhaps as it was shown: what the bus stamped on it then is passed over."""
+    """A message to send, perhaps as it was shown: members that only the bus sets are ignored."""
 
     body_base64: Annotated[
         Maybe[Annotated[str, Meta(max_length=BODY_CHARACTERS_MAX)]],
-        told("The bytes of a body that is no text."),
+        told("The bytes of a body that is not text."),
     ] = UNSET
     sequence_number: _PassedOver = UNSET
     state: _PassedOver = UNSET
@@ -66,53 +66,61 @@ class NewMessages(Body, kw_only=True, frozen=True):
     all_or_none: Annotated[
         bool,
         told(
-            "Whether they are a batch: stored together or not at all, whatever their keys. Unless "
-            "that is said each stands for itself."
+            "Whether the messages are a batch: stored together or not at all, whatever their "
+            "keys. By default each is stored independently."
         ),
     ] = False
 
 
 class FailedMessage(Struct, kw_only=True):
-    position: Annotated[Count, told("Which of the messages, from 0.")]
+    position: Annotated[Count, told("The index of the message, from 0.")]
     code: str
     message: str
-    is_unknown: Annotated[bool, told("Whether it may be stored nevertheless.")]
+    is_unknown: Annotated[bool, told("Whether the message may be stored nevertheless.")]
 
 
 class SentMessages(Struct, kw_only=True):
-    sent: Annotated[Count, told("How many are stored.")]
-    duplicates: Annotated[Count, told("How many the entity had before, and dropped.")]
+    sent: Annotated[Count, told("How many messages are stored.")]
+    duplicates: Annotated[Count, told("How many were dropped as duplicates.")]
     sequence_numbers: Annotated[
         list[int | None],
-        told("One for each message, in order; null for a duplicate, or one that failed."),
+        told("One for each message, in order; null for a duplicate, or for one that failed."),
     ]
     failures: list[FailedMessage]
 
 
 class Receive(Body, kw_only=True, frozen=True):
     count: Annotated[
-        int, Meta(ge=1, le=RECEIVE_COUNT_MAX, description="At most so many.", examples=[10])
+        int,
+        Meta(
+            ge=1, le=RECEIVE_COUNT_MAX, description="The maximum number of messages.", examples=[10]
+        ),
     ] = 1
     wait_ms: Annotated[
         int,
-        Meta(ge=0, le=WAIT_MS_MAX, description="How long to wait for the first.", examples=[5_000]),
+        Meta(
+            ge=0,
+            le=WAIT_MS_MAX,
+            description="How long to wait for the first message.",
+            examples=[5_000],
+        ),
     ] = 0
     mode: Annotated[
         Literal["peek_lock", "receive_and_delete"],
         Meta(
-            description="`peek_lock`, to be settled, unless the other is said.",
+            description="`peek_lock` (the default) locks messages, to be settled later.",
             examples=["peek_lock"],
         ),
     ] = "peek_lock"
     session_id: Annotated[
         Maybe[_SessionId],
-        told("Of an entity with sessions: which one. Otherwise the next that is free."),
+        told("For an entity with sessions: the session to hold. By default the next free one."),
     ] = UNSET
     session_lock_token: Maybe[
         Annotated[
             Text,
             Meta(
-                description="Go on with a session that is held, and hold it longer.",
+                description="Continue with a session that is held, and renew its lock.",
                 extra_json_schema={"format": "uuid"},
             ),
         ]
@@ -129,7 +137,7 @@ class ReceivedMessages(Struct, kw_only=True):
     messages: list[Message]
     session: Annotated[
         ReceivedSession | None,
-        told("The session that is held now, until then or until it is released."),
+        told("The session that is held now, until that moment or until it is released."),
     ]
 
 
@@ -137,21 +145,21 @@ class Settlement(Body, kw_only=True, frozen=True):
     action: Annotated[
         Literal["complete", "abandon", "release", "defer", "dead_letter"],
         Meta(
-            description="`release` is to abandon without counting it as a delivery.",
+            description="`release` abandons without counting a delivery.",
             examples=["dead_letter"],
         ),
     ]
     lock_tokens: _Tokens
     reason: Annotated[
-        Maybe[_Reason], Meta(description="Why it is dead-lettered.", examples=["unreadable"])
+        Maybe[_Reason], Meta(description="The reason of a dead letter.", examples=["unreadable"])
     ] = UNSET
     description: Annotated[
         Maybe[_Reason],
-        Meta(description="The same at length.", examples=["The body is no JSON."]),
+        Meta(description="The description of the reason.", examples=["The body is not JSON."]),
     ] = UNSET
-    properties: Annotated[Maybe[Properties | None], told("Custom properties to change or add.")] = (
-        UNSET
-    )
+    properties: Annotated[
+        Maybe[Properties | None], told("Application properties to change or add.")
+    ] = UNSET
     delay_ms: Annotated[
         Maybe[Annotated[int, Meta(ge=0, le=DELAY_MS_MAX)]],
         told("How long an abandoned message is not delivered again."),
@@ -160,7 +168,7 @@ class Settlement(Body, kw_only=True, frozen=True):
 
 class Settled(Struct, kw_only=True):
     settled: Count
-    lost: Annotated[list[str], told("The tokens of locks that were not held any more.")]
+    lost: Annotated[list[str], told("The tokens of locks that were no longer held.")]
 
 
 class Renewal(Body, kw_only=True, frozen=True):
@@ -172,7 +180,7 @@ class Renewed(Struct, kw_only=True):
 
 
 class HeldSession(Body, kw_only=True, frozen=True):
-    session_lock_token: Annotated[_Token, told("The `lock_token` of a session that is held.")]
+    session_lock_token: Annotated[_Token, told("The `lock_token` of a held session.")]
 
 
 class SessionReleased(Struct, kw_only=True):
@@ -181,29 +189,41 @@ class SessionReleased(Struct, kw_only=True):
 
 class Purge(Body, kw_only=True, frozen=True):
     count: Annotated[
-        int, Meta(ge=1, le=PURGE_COUNT_MAX, description="At most so many.", examples=[1_000])
+        int,
+        Meta(
+            ge=1,
+            le=PURGE_COUNT_MAX,
+            description="The maximum number of messages.",
+            examples=[1_000],
+        ),
     ] = PURGE_COUNT_MAX
     enqueued_before: Maybe[
         Annotated[
             Text,
             Meta(
-                description="Only what was enqueued before this moment.",
+                description="Only messages enqueued before this moment.",
                 extra_json_schema={"format": "date-time"},
                 examples=["2026-01-31T00:00:00Z"],
             ),
         ]
     ] = UNSET
-    session_id: Annotated[Maybe[_SessionId], told("Only what is of this session.")] = UNSET
+    session_id: Annotated[Maybe[_SessionId], told("Only messages of this session.")] = UNSET
 
 
 class Purged(Struct, kw_only=True):
     purged: Count
-    has_more: Annotated[bool, told("Whether asking again may remove more.")]
+    has_more: Annotated[bool, told("Whether another request may remove more.")]
 
 
 class Resubmit(Body, kw_only=True, frozen=True):
     count: Annotated[
-        int, Meta(ge=1, le=RESUBMIT_COUNT_MAX, description="At most so many.", examples=[100])
+        int,
+        Meta(
+            ge=1,
+            le=RESUBMIT_COUNT_MAX,
+            description="The maximum number of messages.",
+            examples=[100],
+        ),
     ] = RESUBMIT_COUNT_MAX
     sequence_numbers: Annotated[
         Maybe[Annotated[list[Count], Meta(min_length=1, max_length=RESUBMIT_COUNT_MAX)]],
@@ -213,18 +233,16 @@ class Resubmit(Body, kw_only=True, frozen=True):
 
 class Resubmitted(Struct, kw_only=True):
     resubmitted: Count
-    sequence_numbers: Annotated[list[Count], told("The numbers that they had as dead letters.")]
-    missing: Annotated[list[Count], told("Numbers that were asked for and not found, or locked.")]
-    has_more: Annotated[bool, told("Whether asking again may resubmit more.")]
+    sequence_numbers: Annotated[list[Count], told("Their sequence numbers as dead letters.")]
+    missing: Annotated[list[Count], told("Requested numbers that were not found, or were locked.")]
+    has_more: Annotated[bool, told("Whether another request may resubmit more.")]
 
 
 class ListedSession(Struct, kw_only=True):
     session_id: str
-    locked_until: Annotated[
-        Maybe[Moment], told("Only of a session that somebody holds: until then.")
-    ] = UNSET
+    locked_until: Annotated[Maybe[Moment], told("Only for a held session: until when.")] = UNSET
     locked_messages: Annotated[
-        Maybe[Count], told("Only of a session that somebody holds: how many of its messages.")
+        Maybe[Count], told("Only for a held session: how many of its messages are locked.")
     ] = UNSET
 
 

@@ -12,26 +12,26 @@ from shardbus.gateway.http.api.route import Route
 from shardbus.gateway.http.document import Schema, Shape, components, example_of, is_needed
 
 _REFUSALS: Final = {
-    "400": "Something in the request cannot be read.",
-    "401": "There is no token, or it does not give the right.",
-    "403": "A quota is used up.",
-    "404": "There is no such thing.",
-    "405": "The path has other methods; Allow names them.",
+    "400": "The request is invalid.",
+    "401": "The token is missing, or does not give the right.",
+    "403": "A quota is exceeded.",
+    "404": "The resource does not exist.",
+    "405": "The path has other methods; the header Allow lists them.",
     "408": "There was no answer in time.",
-    "409": "It collides with what is already there.",
+    "409": "The request conflicts with what already exists.",
     "410": "A lock has been lost.",
     "413": "The body, or a message in it, is too large.",
-    "421": "The bus has the public key, and does not answer to the name in Host.",
-    "503": "It was not done: try again.",
-    "504": "It may or may not have been done: look before you do it again.",
+    "421": "The bus has the public key, and does not serve the name in the header Host.",
+    "503": "The request was not done: try again.",
+    "504": "The request may or may not have been done: check before you repeat it.",
 }
-# What any request can be told; who only reads is spared the rest.
+# The failures of any request; routes that only read have no others.
 _OF_READING: Final = ("400", "401", "404", "405", "408", "413", "421", "503", "504")
 _SECURITY: Final = "sas"
 
 
 def openapi_document(rows: Sequence[Row]) -> Schema:
-    """The description of these rows, and of the types that they take and answer."""
+    """The description of these rows, and of their request and answer types."""
     known = list(dict.fromkeys((Error, *_shapes(rows))))
     references, schemas = components(known)
     shapes = dict(zip(known, references, strict=True))
@@ -43,9 +43,9 @@ def openapi_document(rows: Sequence[Row]) -> Schema:
         "openapi": "3.1.0",
         "info": {
             "title": "Shardbus",
-            # Of the API: which version of the bus this is, is not for everybody.
+            # The version of the API: that of the bus is not public.
             "version": "1",
-            "description": "What the management dialect of the bus does not say. Members may be "
+            "description": "What the management dialect of the bus does not cover. Members may be "
             "added within v1; none is removed or changed.",
         },
         "paths": paths,
@@ -84,7 +84,7 @@ def _operation(
     if row.body is not None:
         reference = references[row.body]
         operation["requestBody"] = {
-            # Without a member that is required nothing at all means the same as an empty object.
+            # If no member is required, a missing body means an empty object.
             "required": is_needed(reference, schemas),
             "content": {
                 "application/json": {
@@ -104,7 +104,7 @@ def _operation(
 
 def _responses(route: Route, references: Mapping[Shape, Schema]) -> Schema:
     schema: Schema = {"type": "object"} if route.shape is None else references[route.shape]
-    responses = {"200": _response("What was asked for.", schema)}
+    responses = {"200": _response("The requested document.", schema)}
     for status, text in _REFUSALS.items():
         if route.method != "GET" or status in _OF_READING:
             shape = route.shape_of_503 if status == "503" else None
@@ -118,7 +118,7 @@ def _response(text: str, schema: Schema) -> Schema:
 
 def _who(route: Route) -> str:
     if route.takes_any_token:
-        return "Needs a token, whatever that is for."
+        return "Needs any valid token."
     if not route.right:
         return "Open to everybody."
     needed = " and ".join(right_names(route.right))

@@ -16,7 +16,8 @@ from shardbus.gateway.http.document import Body, Count, told
 
 _ORPHANS: Final = "/api/v1/orphans"
 _EntityId = Annotated[
-    Count, Meta(description="The id that the fragments were made with.", examples=[41])
+    Count,
+    Meta(description="The id of the entity for which the fragments were created.", examples=[41]),
 ]
 
 
@@ -26,7 +27,7 @@ class Orphan(Struct, kw_only=True):
     fragments: list[Count]
     messages: Count
     size_bytes: Count
-    problem: Annotated[str, told("Why not all of it could be counted; empty otherwise.")]
+    problem: Annotated[str, told("Why not everything could be counted; empty otherwise.")]
 
 
 class Orphans(Struct, kw_only=True):
@@ -48,11 +49,11 @@ class OrphanRecovery(Body, kw_only=True, frozen=True):
         str,
         Meta(
             max_length=NAME_CHARACTERS_MAX,
-            description="Of the queue that the fragments become.",
+            description="The name of the queue to make of the fragments.",
             examples=["rescued"],
         ),
     ]
-    requires_session: Annotated[bool, told("If the messages have sessions.")] = False
+    requires_session: Annotated[bool, told("Whether the messages have sessions.")] = False
 
 
 class OrphanRecovered(Struct, kw_only=True):

@@ -1,9 +1,9 @@
-"""Pieces of stages that are larger than a request may be, put together from their parts.
+"""Assembles pieces of stages that are larger than a request may be from their parts.
 
-Such a piece is one message. Its parts come one after the other, each in a request with a token of
-its own; what is gathered of all pieces is bounded, and given up when nobody adds to it. A client is
-the access rule whose tokens it shows: it has half of the room at most, and when all of the room is
-taken, the client that has the most makes room for one that has less.
+Such a piece is one message. Its parts come one after the other, each in a request with its own
+token. What is collected for all pieces is bounded, and dropped when no part is added for a while. A
+client is identified by the access rule of its tokens. It may use half of the room; when all room is
+used, the client with the most makes room for one with less.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Final, final
 from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, STAGE_LOST, TOO_LARGE, Refused
 
 PARTS_MAX: Final = 1_000
-"""Of one piece."""
+"""The parts of one piece."""
 PIECES_MAX: Final = 1_000
-"""That are put together at once."""
+"""Pieces that are assembled at once."""
 GATHERED_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of all pieces that a gateway puts together."""
+"""The bytes of all pieces that a gateway assembles."""
 CLIENT_PIECES_MAX: Final = PIECES_MAX // 2
 CLIENT_BYTES_MAX: Final = GATHERED_BYTES_MAX // 2
-"""Of the pieces of one client; the largest message that an entity takes has room in it."""
+"""The bytes of one client's pieces; the largest message of any entity fits."""
 IDLE_MS_MAX: Final = 60_000
-"""A piece that nobody adds to for longer is forgotten."""
-# What a piece has beside its one message; that is measured when it is whole.
+"""A piece to which no part is added for longer is dropped."""
+# The bytes of a piece around its one message; the exact size is checked when it is complete.
 _AROUND_BYTES: Final = 64
 
 Key = tuple[str, int, str, int]
@@ -42,7 +42,7 @@ class _Gathered:
 
 @final
 class _Client:
-    """What a client has. Pieces are in the order in which parts were last added to them."""
+    """The pieces of a client, in the order in which parts were last added."""
 
     def __init__(self) -> None:
         self.pieces: dict[Key, _Gathered] = {}
@@ -51,7 +51,7 @@ class _Client:
 
 @final
 class PieceParts:
-    """What has come of pieces so far. `steady_ms` tells the time."""
+    """The parts received so far. `steady_ms` is the clock."""
 
     def __init__(self, steady_ms: Callable[[], int]) -> None:
         self._steady_ms = steady_ms
@@ -60,13 +60,16 @@ class PieceParts:
         self._size_bytes = 0
 
     def add(self, key: Key, part: int, parts: int, content: bytes, size_max: int) -> bytes | None:
-        """The whole piece when this was its last part. Refused when its message has more than
-        `size_max` bytes, when too much is gathered at once, and when parts before it are missing.
+        """Add a part; returns the whole piece after its last part. Refused when its message has
+        more than `size_max` bytes, when too much is collected at once, and when earlier parts are
+        missing.
 
-        The part that came last may come again, and the first one begins anew.
+        The latest part may be repeated, and the first part restarts the piece.
         """
         if part >= parts:
-            raise Refused(INVALID_ARGUMENT, f"There is no part {part} of {parts}: they begin at 0.")
+            raise Refused(
+                INVALID_ARGUMENT, f"There is no part {part} of {parts}: parts are numbered from 0."
+            )
         now_ms = self._steady_ms()
         self._forget_idle(now_ms)
         if part == 0:
@@ -104,7 +107,7 @@ class PieceParts:
         self._count += 1
 
     def _touched(self, key: Key) -> _Gathered | None:
-        """A piece, which is the last one of its client to be given up now."""
+        """The piece, which is now its client's last one to be dropped."""
         client = self._clients.get(key[0])
         gathered = None if client is None else client.pieces.pop(key, None)
         if client is not None and gathered is not None:
@@ -114,7 +117,7 @@ class PieceParts:
     def _check_room(self, key: Key, gathered: _Gathered, size_bytes: int, size_max: int) -> None:
         if gathered.size_bytes + size_bytes > size_max + _AROUND_BYTES:
             self._forget(key)
-            raise Refused(TOO_LARGE, f"The entity takes no message of more than {size_max} bytes.")
+            raise Refused(TOO_LARGE, f"The entity allows messages of at most {size_max} bytes.")
         wanted_bytes = self._clients[key[0]].size_bytes + size_bytes
         if wanted_bytes > CLIENT_BYTES_MAX:
             self._forget(key)
@@ -129,7 +132,8 @@ class PieceParts:
     def _gone(self, key: Key) -> Refused:
         self._forget(key)
         return Refused(
-            STAGE_LOST, f"The parts of piece {key[3]} before this one are gone: begin it anew."
+            STAGE_LOST,
+            f"The earlier parts of piece {key[3]} are gone: send it again from its first part.",
         )
 
     def _forget(self, key: Key) -> None:
@@ -165,12 +169,12 @@ def _bytes_of(client: _Client) -> int:
 def _too_much(what: str) -> Refused:
     return Refused(
         SERVER_BUSY,
-        f"Clients of one access rule put at most {what} at once: put fewer at a time, or put the "
-        "stage again when those before it are whole.",
+        f"Clients of one access rule may put at most {what} at once: put fewer at a time, or "
+        "put the stage again when the earlier ones are complete.",
     )
 
 
 def _busy() -> Refused:
     return Refused(
-        SERVER_BUSY, "Too many large messages are put at once: put the stage again later."
+        SERVER_BUSY, "Too many large messages are being put at once: put the stage again later."
     )

@@ -1,4 +1,4 @@
-"""Pipelines in the JSON API: Spark jobs that the bus keeps the definitions of, and runs (P9)."""
+"""Pipelines in the JSON API: Spark jobs that the bus stores and runs (P9)."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _ONE: Final = f"{_PIPELINES}/{{pipeline}}"
 
 T = TypeVar("T", bound=Struct)
 _TOP: Final = Parameter(
-    "top", "query", "At most so many lines.", least=1, most=LOG_LINES_MAX, example=100
+    "top", "query", "The maximum number of lines.", least=1, most=LOG_LINES_MAX, example=100
 )
 
 
 class PipelineProgress(Struct, kw_only=True):
-    at: Annotated[Moment | None, told("When the last batch was said to have ended.")]
+    at: Annotated[Moment | None, told("When the last batch ended, as reported by the driver.")]
     batch: Count
-    rows: Annotated[Count, told("Of the last batch.")]
+    rows: Annotated[Count, told("The duration of the last batch.")]
     rows_total: Annotated[
         Count,
-        told("Of a capture, all since the bus was started; of a replay, all that were sent."),
+        told("For a capture, all rows since the bus was started; for a replay, all rows sent."),
     ]
     rows_planned: Annotated[
-        Count, told("Of a replay, all that it sends; 0 until they are counted.")
+        Count, told("For a replay, all rows to send; 0 until they are counted.")
     ]
     rows_per_s: float
     backlog: Annotated[
@@ -55,14 +55,16 @@ class PipelineProgress(Struct, kw_only=True):
 
 class PipelineState(Struct, kw_only=True):
     name: str
-    location: Annotated[str, told("Where the driver writes, or a replay reads.")]
+    location: Annotated[
+        str, told("The table that the driver writes, or from which a replay reads.")
+    ]
     state: Annotated[str, one_of(*STATES)]
-    starts: Annotated[Count, told("Of its driver, since the bus was started.")]
-    last_error: Annotated[str, told("Empty while all is well.")]
+    starts: Annotated[Count, told("Restarts of its driver since the bus was started.")]
+    last_error: Annotated[str, told("Empty while there is no problem.")]
     progress: PipelineProgress
-    incarnation: Annotated[Maybe[str], told("Of a replay: another one if it is made again.")] = (
-        UNSET
-    )
+    incarnation: Annotated[
+        Maybe[str], told("For a replay: another one if it is created again.")
+    ] = UNSET
 
 
 class PipelineDeleted(Struct, kw_only=True):
@@ -72,16 +74,16 @@ class PipelineDeleted(Struct, kw_only=True):
 
 class PipelineLog(Struct, kw_only=True):
     name: str
-    lines: Annotated[list[str], told("The last ones; oldest first.")]
+    lines: Annotated[list[str], told("The latest lines, oldest first.")]
 
 
 class Pipelines(Protocol[T]):
-    """Whoever keeps pipelines; Refused is raised for what cannot be. What is told of a pipeline has
-    the members of its kind and of a PipelineState.
+    """Keeps pipelines; Refused is raised for invalid requests. The document of a pipeline has the
+    members of its kind and of a PipelineState.
     """
 
     kinds: Mapping[str, type[T]]
-    """What a pipeline of each kind is asked to do; the first is meant where none is named."""
+    """The definition of each kind of pipeline; the first kind is the default."""
 
     def all(self) -> list[dict[str, object]]: ...
 
@@ -92,7 +94,7 @@ class Pipelines(Protocol[T]):
     async def start(self, name: str) -> dict[str, object]: ...
 
     async def stop(self, name: str) -> dict[str, object]:
-        """At once; the driver ends its batch meanwhile."""
+        """Returns at once; the driver finishes its batch."""
         ...
 
     async def delete(self, name: str) -> None: ...
@@ -115,11 +117,13 @@ class PipelinePages(Generic[T]):
         one, named = self._one, "showPipeline"
         return [
             shows(Route(_PIPELINES, "All pipelines.", self._all, right=MANAGE), self._list),
-            shows(_route("", "How a pipeline is defined, and goes.", one, named), self._show),
+            shows(
+                _route("", "The definition and the state of a pipeline.", one, named), self._show
+            ),
             takes_kinds(
                 _route(
                     "",
-                    "Define a pipeline; it is not started. The same definition may be put again.",
+                    "Define a pipeline without starting it. The same definition may be put again.",
                     one,
                     "putPipeline",
                     method="PUT",
@@ -143,16 +147,18 @@ class PipelinePages(Generic[T]):
             shows(
                 _route(
                     "/stop",
-                    "End a pipeline when its batch has.",
+                    "Stop a pipeline after its present batch.",
                     one,
                     "stopPipeline",
                     method="POST",
                 ),
                 self._stop,
             ),
-            shows(_route("/progress", "How far it has come.", PipelineProgress), self._progress),
             shows(
-                _route("/logs", "What its driver wrote last.", PipelineLog, more=(_TOP,)),
+                _route("/progress", "The progress of a pipeline.", PipelineProgress), self._progress
+            ),
+            shows(
+                _route("/logs", "The latest output of its driver.", PipelineLog, more=(_TOP,)),
                 self._log,
             ),
         ]
@@ -190,7 +196,7 @@ class PipelinePages(Generic[T]):
 
 
 def _shown(kind: type[Struct]) -> type[Struct]:
-    """A pipeline of this kind: what it is asked to do, all of it, and how it goes."""
+    """A pipeline of this kind: its complete definition and its state."""
     members = [
         (field.name, field.type, msgspec.field(name=field.encode_name))
         for field in msgspec.structs.fields(kind)

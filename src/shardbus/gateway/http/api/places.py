@@ -1,4 +1,4 @@
-"""The entities that requests of the JSON API name, and whether messages can be had of them."""
+"""The entities that requests of the JSON API name, and whether their messages can be used."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EntityPlace:
 
 @final
 class EntityPlaces:
-    """Finds what a path names, and counts and pays for what is done there."""
+    """Finds the entity of a path, and counts and charges operations there."""
 
     def __init__(self, bus: Bus, counts: HttpCounts, throttle: HttpThrottle | None) -> None:
         self.bus = bus
@@ -44,7 +44,7 @@ class EntityPlaces:
         self._throttle = throttle
 
     def place(self, name: str) -> EntityPlace:
-        """Where messages wait, whether or not they can be received."""
+        """The line of a path, whether or not messages can be received from it."""
         address = parse_address(name)
         handle = self._find(address)
         if handle.entity.is_topic():
@@ -56,17 +56,17 @@ class EntityPlaces:
         return EntityPlace(handle, address.line)
 
     def receivable(self, name: str) -> EntityPlace:
-        """Where messages can be received, or removed; Refused when they cannot."""
+        """The line of a path from which messages can be received or removed; Refused otherwise."""
         return self._checked(self.place(name))
 
     def dead_letters(self, name: str) -> EntityPlace:
-        """Where the dead letters of an entity can be received, or those that are named."""
+        """The dead letters of an entity, or those that the path names."""
         place = self.place(name)
         line = DEAD_LETTER_LINE if place.line == MAIN_LINE else place.line
         return self._checked(EntityPlace(place.handle, line))
 
     def sendable(self, name: str) -> EntityHandle:
-        """Where messages can be sent; Refused when they cannot."""
+        """The entity to which messages can be sent; Refused otherwise."""
         address = parse_address(name)
         handle = self._find(address)
         if address.line != MAIN_LINE or address.kind != ENTITY:
@@ -79,11 +79,11 @@ class EntityPlaces:
             self._counts.count(handle.entity.name, what, messages)
 
     def pay(self, credits_wanted: int) -> None:
-        """Before something new is done; Refused when the namespace may do no more now."""
+        """Pay for new work; Refused when the namespace is throttled."""
         pay(self._throttle, self._counts, credits_wanted)
 
     def charge(self, credits_used: int) -> None:
-        """For what ends something that was begun."""
+        """Charge for work that ends something."""
         if self._throttle is not None:
             self._throttle.charge(credits_used)
 
@@ -91,7 +91,8 @@ class EntityPlaces:
         entity = place.handle.entity
         if not entity.spec.is_receivable():
             raise Refused(
-                ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status}: it gives no messages."
+                ENTITY_DISABLED,
+                f"'{entity.name}' is {entity.spec.status}: messages cannot be received from it.",
             )
         refusal = not_kept(entity, place.line)
         if refusal is not None:
@@ -110,13 +111,13 @@ def check_sendable(handle: EntityHandle) -> None:
     entity = handle.entity
     if not entity.spec.is_sendable():
         raise Refused(
-            ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status}: it takes no messages."
+            ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status} and accepts no messages."
         )
 
 
 def read_token(text: str, name: str) -> bytes:
-    """A lock token that a client says back."""
+    """A lock token in a request."""
     try:
         return UUID(text).bytes_le
     except ValueError as error:
-        raise invalid(f"{name} has {shown(text)}, which is no lock token.") from error
+        raise invalid(f"{name} has {shown(text)}, which is not a lock token.") from error

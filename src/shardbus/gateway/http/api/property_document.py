@@ -1,7 +1,7 @@
-"""Values of messages as JSON: what JSON has as it is, all else as an object with its type.
+"""Values of messages as JSON: JSON types as they are, all others as an object with their type.
 
-`{"type": "timestamp", "value": "2026-01-02T03:04:05.000Z"}` is a moment and not a text. So what was
-shown can be sent again and is the same; only the widths of numbers are the bus's to choose.
+`{"type": "timestamp", "value": "2026-01-02T03:04:05.000Z"}` is a moment and not a text. So a value
+that was shown can be sent again unchanged; only the widths of numbers are the bus's choice.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _MOMENT_MS_MAX: Final = 253_402_300_799_999
 
 
 class TypedProperty(Body, kw_only=True, frozen=True):
-    """A value that JSON does not have; `other` can be read but not sent."""
+    """A value of a type that JSON lacks; `other` can be read but not sent."""
 
     type: Literal["timestamp", "uuid", "binary", "symbol", "char", "double", "other"]
     value: Json
 
 
-# Each is read by itself, so that a refusal can name it.
+# Each is read separately, so that a refusal can name it.
 Properties = Annotated[
     dict[
         str,
@@ -50,7 +50,7 @@ Properties = Annotated[
             Meta(extra_json_schema=inlined(str | int | float | bool | TypedProperty | None)),
         ],
     ],
-    Meta(max_length=PROPERTIES_MAX, description="Custom properties by name."),
+    Meta(max_length=PROPERTIES_MAX, description="Application properties by name."),
 ]
 
 
@@ -78,14 +78,14 @@ def property_document(value: Value) -> object:
 
 
 def read_properties(properties: Mapping[str, object]) -> dict[str, Value]:
-    """The properties that a document says, as AMQP values; Refused for what cannot be one."""
+    """The properties in a document, as AMQP values; Refused for invalid ones."""
     return {name: _property(name, value) for name, value in properties.items()}
 
 
 def read_value(value: object, depth: int = 0) -> Value:
-    """A body of any JSON as an AMQP value."""
+    """Any JSON body as an AMQP value."""
     if depth > _DEPTH_MAX:
-        raise invalid(f"A body is nested at most {_DEPTH_MAX} levels deep.")
+        raise invalid(f"A body may be nested at most {_DEPTH_MAX} levels deep.")
     if isinstance(value, list):
         return [read_value(item, depth + 1) for item in value]
     if isinstance(value, dict):
@@ -106,14 +106,14 @@ def _typed(kind: str, value: object) -> dict[str, object]:
 
 def _property(name: str, value: object) -> Value:
     if isinstance(value, list):
-        raise invalid(f"The property {shown(name)} is a list; properties are simple values.")
+        raise invalid(f"The property {shown(name)} is a list; properties must be simple values.")
     if not isinstance(value, dict):
         return properties_of_json({name: value})[name]
     typed = converted(value, TypedProperty, f"the property {shown(name)}")
     said = typed.value
     if typed.type == "timestamp" and isinstance(said, int) and not isinstance(said, bool):
         if abs(said) >= 1 << 63:
-            raise invalid(f"The property {shown(name)} is a moment that is too far away.")
+            raise invalid(f"The property {shown(name)} is a moment outside of the supported range.")
         return Timestamp(said)
     if typed.type == "other":
         raise invalid(f"The property {shown(name)} has the type other, which cannot be sent.")
@@ -141,7 +141,9 @@ def _read_typed(name: str, kind: str, text: str) -> Value:
             case _:
                 return float(text)
     except (ValueError, TypeError) as error:
-        raise invalid(f"The property {shown(name)} is no {kind}: {shown(text)}.") from error
+        raise invalid(
+            f"The property {shown(name)} is not a valid {kind}: {shown(text)}."
+        ) from error
 
 
 def _moment(text: str) -> int:

@@ -1,6 +1,6 @@
-"""Readers and their claims in the JSON API: what the bulk lane asks, and whoever wants to.
+"""Readers and their claims in the JSON API, for the bulk lane and other clients.
 
-A fragment that cannot be reached is told as missing and can be asked again; everything here may be
+An unreachable fragment is listed as missing and can be asked again; every request here may be
 repeated.
 """
 
@@ -55,10 +55,10 @@ from shardbus.gateway.http.moment import format_moment
 
 READER_ID_BYTES: Final = 8
 ORDINALS_AT_ONCE_MAX: Final = 1_024
-# Whoever waits for news has us look so often; a look is a fraction of a request.
+# How often to check for a client that waits for changes; a check is a fraction of a request.
 LOOK_MS: Final = 50
 WAIT_MS_MAX: Final = 5_000
-KNOWN: Final = Parameter("known", "query", "The stamp of a former answer.", example="41.16.7.0")
+KNOWN: Final = Parameter("known", "query", "The stamp of an earlier answer.", example="41.16.7.0")
 WAIT: Final = Parameter(
     "wait_ms",
     "query",
@@ -73,7 +73,7 @@ _ENTITY: Final = "/api/v1/entities/{name}"
 
 @final
 class ReaderPages:
-    """A Group of the API: who reads an entity in bulk, what they claim and complete."""
+    """A Group of the API: the readers of an entity and their claims."""
 
     def __init__(self, bus: Bus, places: EntityPlaces) -> None:
         self._bus = bus
@@ -82,30 +82,35 @@ class ReaderPages:
     def rows(self) -> list[Row]:
         return [
             shows(
-                _shown("bulk", Bulk, "How far the fragments of an entity go.", (KNOWN, WAIT)),
+                _shown(
+                    "bulk",
+                    Bulk,
+                    "The fragments of an entity and their sequence numbers.",
+                    (KNOWN, WAIT),
+                ),
                 self._describe,
             ),
-            shows(_shown("readers", Readers, "Who reads an entity in bulk."), self._list),
+            shows(_shown("readers", Readers, "The readers of an entity."), self._list),
             takes(
-                _posted("open", ReaderOpened, "Begin, or go on, to read."), OpenReader, self._open
+                _posted("open", ReaderOpened, "Start or continue to read."), OpenReader, self._open
             ),
             takes(_posted("keep", ReaderReached, "Renew a reader's claims."), Reader, self._keep),
-            takes(_posted("claim", Claims, "Set messages aside."), NewClaims, self._claim),
+            takes(_posted("claim", Claims, "Claim messages."), NewClaims, self._claim),
             takes(
                 _posted("runs", ClaimRuns, "Which messages claims have."), AskedClaims, self._runs
             ),
             takes(
-                _posted("check", CheckedClaims, "Set damaged messages aside."),
+                _posted("check", CheckedClaims, "Set damaged messages of claims aside."),
                 AskedClaims,
                 self._check,
             ),
             takes(
-                _posted("complete", Completed, "Remove what was claimed."),
+                _posted("complete", Completed, "Complete claims: remove their messages."),
                 DoneClaims,
                 self._complete,
             ),
             takes(
-                _posted("release", ReaderReached, "Give back what is claimed."),
+                _posted("release", ReaderReached, "Release claims: return their messages."),
                 Reader,
                 self._release,
             ),
@@ -201,7 +206,7 @@ class ReaderPages:
         try:
             self._places.receivable(call.name)
         except Refused:
-            # What was read while messages were given is done all the same.
+            # Claims that were read while messages were claimed are completed all the same.
             await place.handle.readers.complete(place.line, *_who(call.body), done)
             raise
         wishes: dict[int, list[Wish]] = {number: [] for number in done}
@@ -257,7 +262,7 @@ class ReaderPages:
         )
 
     async def _check(self, call: Call[AskedClaims]) -> CheckedClaims:
-        """Reading a claim where it is kept takes what is damaged out of it, as evidence."""
+        """The broker reads the claims, which sets their damaged messages aside as evidence."""
         place = self._places.place(call.name)
         whole = 0
         for ordinal in _ordinals(call.body):
@@ -270,7 +275,7 @@ class ReaderPages:
 
 
 async def _all(work: list[Coroutine[object, object, Advanced]]) -> list[Advanced]:
-    """Side by side; a refusal is raised when all have ended, so that none is left half made."""
+    """Run in parallel; a refusal is raised when all have ended, so that none is left half done."""
     answers = await asyncio.gather(*work, return_exceptions=True)
     advanced: list[Advanced] = []
     for answer in answers:
@@ -281,14 +286,14 @@ async def _all(work: list[Coroutine[object, object, Advanced]]) -> list[Advanced
 
 
 def _stamp(place: EntityPlace, statistics: EntityStatistics) -> str:
-    """Another one whenever something was sent, removed, or is out of reach or back."""
+    """Changes whenever something was sent or removed, or becomes unreachable or reachable."""
     parts = [part for part in statistics.fragments if part.is_counted]
     sent, waiting = sum(p.sent_total for p in parts), sum(p.counts[place.line] for p in parts)
     return f"{place.handle.entity.entity_id}.{len(parts)}.{sent}.{waiting}"
 
 
 def _incarnation(handle: EntityHandle) -> str:
-    """An entity that is deleted and made again is another one."""
+    """An entity that is deleted and created again has another incarnation."""
     return str(handle.entity.entity_id)
 
 
@@ -301,11 +306,11 @@ def _reader_id(body: AskedClaims) -> bytes:
     try:
         return bytes.fromhex(body.reader_id)
     except ValueError:
-        raise Refused(INVALID_ARGUMENT, "reader_id must be what open answered.") from None
+        raise Refused(INVALID_ARGUMENT, "reader_id must be that of the answer to open.") from None
 
 
 def _done(claims: Sequence[DoneClaim]) -> dict[int, int]:
-    """Up to where each fragment is to complete."""
+    """Up to which ordinal each fragment is to complete."""
     return {one.fragment: one.ordinal for one in claims}
 
 
@@ -321,7 +326,8 @@ def _ordinals(body: AskedClaims) -> range:
     if not first <= last < first + ORDINALS_AT_ONCE_MAX:
         raise Refused(
             INVALID_ARGUMENT,
-            f"last_ordinal must be from first_ordinal on, {ORDINALS_AT_ONCE_MAX} claims at most.",
+            "last_ordinal must be at least first_ordinal, with at most "
+            f"{ORDINALS_AT_ONCE_MAX} claims.",
         )
     return range(first, last + 1)
 

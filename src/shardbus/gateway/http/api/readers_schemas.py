@@ -27,9 +27,10 @@ _Name = Annotated[
 _Number = Annotated[int, Meta(ge=0, le=FRAGMENT_MAX, examples=[0])]
 _Ordinal = Annotated[Positive, Meta(examples=[1])]
 _ReaderId = Annotated[
-    str, told("Another one when the reader was dropped and made anew; empty for one without.")
+    str,
+    told("Changes when the reader is dropped and created again; empty for a reader without an id."),
 ]
-_Incarnation = Annotated[str, told("Another one when the entity was made anew.")]
+_Incarnation = Annotated[str, told("Changes when the entity is deleted and created again.")]
 
 
 class MissingFragment(Struct, kw_only=True):
@@ -41,10 +42,10 @@ class BulkFragment(Struct, kw_only=True):
     number: Count
     broker: str
     state: str
-    is_counted: Annotated[bool, told("False: the numbers behind this are not known.")]
+    is_counted: Annotated[bool, told("False: the numbers that follow are unknown.")]
     first: Annotated[Count, told("No sequence number is lower.")]
     next: Annotated[Count, told("All sequence numbers so far are lower.")]
-    waiting: Annotated[Count, told("Active messages, locked and claimed ones among them.")]
+    waiting: Annotated[Count, told("Active messages, including locked and claimed ones.")]
     size_bytes: Count
 
 
@@ -52,7 +53,7 @@ class Bulk(Struct, kw_only=True):
     entity: str
     entity_id: Count
     incarnation: _Incarnation
-    stamp: Annotated[str, told("Another one when something came or went.")]
+    stamp: Annotated[str, told("Changes when messages come or go.")]
     requires_session: bool
     fragments: list[BulkFragment]
 
@@ -66,7 +67,7 @@ class Reader(DroppedReader, kw_only=True, frozen=True):
         str,
         Meta(
             max_length=OWNER_CHARACTERS_MAX,
-            description="What whoever drives the reader calls itself; another is kept out.",
+            description="The process that drives the reader; other owners are kept out.",
             examples=["driver-1"],
         ),
     ]
@@ -78,7 +79,7 @@ class OpenReader(Reader, kw_only=True, frozen=True):
         Meta(
             ge=LEASE_MS_MIN,
             le=LEASE_MS_MAX,
-            description="Claims are lost after so long unheard.",
+            description="Claims are lost after this time without activity.",
             examples=[600_000],
         ),
     ] = LEASE_MS_DEFAULT
@@ -95,9 +96,9 @@ class OpenClaim(Struct, kw_only=True):
 class OpenedFragment(Struct, kw_only=True):
     number: Count
     reader_id: _ReaderId
-    completed: Annotated[Count, told("Claims up to this ordinal are done.")]
+    completed: Annotated[Count, told("Claims up to this ordinal are completed.")]
     last: Annotated[Count, told("The ordinal of the last claim.")]
-    lost: Annotated[Count, told("Claims up to this ordinal that are not done were lost.")]
+    lost: Annotated[Count, told("Claims up to this ordinal that are not completed were lost.")]
     claims: list[OpenClaim]
 
 
@@ -115,7 +116,7 @@ class ReaderReached(Struct, kw_only=True):
 
 class NewClaim(Body, kw_only=True, frozen=True):
     fragment: _Number
-    ordinal: Annotated[_Ordinal, told("One more than the last, or one that is open.")]
+    ordinal: Annotated[_Ordinal, told("One more than the last, or that of an open claim.")]
     count_max: Annotated[int, Meta(ge=1, le=CLAIM_COUNT_MAX, examples=[1_000])] = CLAIM_COUNT_MAX
     bytes_max: Annotated[int, Meta(ge=1, le=BYTES_MAX, examples=[8_000_000])] = BYTES_MAX
 
@@ -131,15 +132,14 @@ class NewClaims(Reader, kw_only=True, frozen=True):
         tuple[DoneClaim, ...],
         Meta(
             max_length=CLAIMS_AT_ONCE_MAX,
-            description="What to complete on the way: a claim that is made completes one by its "
-            "commit.",
+            description="Claims to complete too: each new claim completes one in its commit.",
         ),
     ] = ()
 
 
 class MadeClaim(OpenClaim, kw_only=True):
     fragment: Count
-    is_made: Annotated[bool, told("False: nothing waited, and the ordinal is still free.")]
+    is_made: Annotated[bool, told("False: no message waited, and the ordinal is still free.")]
     is_more: Annotated[bool, told("Whether the next claim may find something.")]
 
 
@@ -171,7 +171,7 @@ class AskedClaims(DroppedReader, kw_only=True, frozen=True):
         str,
         Meta(
             max_length=2 * READER_ID_BYTES_MAX,
-            description="Refused when the reader is another one by now.",
+            description="Refused when the reader has another id now.",
         ),
     ] = ""
 
@@ -179,7 +179,7 @@ class AskedClaims(DroppedReader, kw_only=True, frozen=True):
 class RunsOfClaim(Struct, kw_only=True):
     ordinal: Count
     runs: Annotated[
-        list[list[Count]], told("The first and the last of successive sequence numbers.")
+        list[list[Count]], told("The first and the last of consecutive sequence numbers.")
     ]
     size_bytes: Count
 
@@ -192,7 +192,7 @@ class ClaimRuns(Struct, kw_only=True):
 
 
 class CheckedClaims(Struct, kw_only=True):
-    count: Annotated[Count, told("How many messages are whole.")]
+    count: Annotated[Count, told("How many messages are undamaged.")]
 
 
 class ReaderFragment(Struct, kw_only=True):

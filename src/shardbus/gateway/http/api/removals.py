@@ -1,4 +1,4 @@
-"""Removing messages over the JSON API, and sending dead letters again."""
+"""Removes messages over the JSON API, and sends dead letters again."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from shardbus.gateway.http.server.gate import Gate
 from shardbus.gateway.http.server.message import Departure
 from shardbus.gateway.http.server.refusal import invalid, shown
 
-# Sessions that one request empties, each of which has to be held for that.
+# Sessions that one request empties, each of which must be held for that.
 SESSIONS_MAX: Final = 200
 
 
 @final
 class Removals:
-    """Answers requests that remove, and that resubmit."""
+    """Answers requests to purge and to resubmit."""
 
     def __init__(self, places: EntityPlaces) -> None:
         self._places = places
@@ -44,7 +44,7 @@ class Removals:
             purging = SessionPurge(place, until_ms, call.request.departure)
             return await _purge_sessions(call.body, purging)
         if call.body.session_id is not UNSET:
-            raise Refused(NOT_ALLOWED, f"'{call.name}' has no sessions: leave session_id out.")
+            raise Refused(NOT_ALLOWED, f"'{call.name}' has no sessions: leave out session_id.")
         purged = await place.handle.operations.purge(
             place.line, count_max=count_max, enqueued_until_ms=until_ms
         )
@@ -54,7 +54,7 @@ class Removals:
         place = self._places.dead_letters(call.name)
         source, target = place.handle, self._target(place.handle)
         if target is not source:
-            # Its other subscriptions get them too: the right to this one is not enough.
+            # The topic's other subscriptions get them too: the right on this one is not enough.
             self._gate.require(call.request, SEND, target.entity.name)
         check_sendable(target)
         count_max, numbers = call.body.count, call.body.sequence_numbers
@@ -80,7 +80,9 @@ class Removals:
 
 @final
 class SessionPurge:
-    """Empties sessions, one after the other: only who holds a session can remove from it."""
+    """Empties sessions, one after the other: only the holder of a session can remove its
+    messages.
+    """
 
     def __init__(self, place: EntityPlace, until_ms: int, departure: Departure) -> None:
         self._place = place
@@ -90,16 +92,16 @@ class SessionPurge:
         self.is_over = False
 
     async def one(self, session_id: str, count_max: int) -> int:
-        """How many messages of a session were removed; Refused when somebody holds it."""
+        """How many messages of a session were removed; Refused when another client holds it."""
         try:
             return await self._next(session_id, count_max) or 0
         finally:
             self._release()
 
     async def all(self, count_max: int) -> int:
-        """How many messages were removed from sessions that nobody holds.
+        """How many messages were removed from free sessions.
 
-        They stay held meanwhile, so that none with newer messages comes a second time.
+        They stay held until the end, so that none with newer messages comes a second time.
         """
         purged = 0
         try:
@@ -138,7 +140,7 @@ async def _purge_sessions(body: Purge, purging: SessionPurge) -> Purged:
 
 
 def _until_ms(body: Purge) -> int:
-    """The last moment of what is removed; NEVER_MS when it does not matter."""
+    """The last moment of messages to remove; NEVER_MS for all."""
     if body.enqueued_before is UNSET:
         return NEVER_MS
     moment_ms = parse_moment(body.enqueued_before)

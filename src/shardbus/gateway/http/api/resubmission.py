@@ -1,8 +1,8 @@
-"""Dead letters go back to where they were sent: each of them once, whatever fails meanwhile.
+"""Sends dead letters again: each of them once, whatever fails in between.
 
-A dead letter is completed and sent again in one transaction: in a queue that is one commit of one
-fragment. Nothing can be sent to a subscription alone, so its dead letters go to its topic, and
-whichever subscriptions want such a message get it.
+A dead letter is completed and sent again in one transaction, which in a queue is one commit of one
+fragment. Messages cannot be sent to a single subscription, so its dead letters go to its topic, and
+all subscriptions whose rules match get them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardbus.gateway.http.messaging.head_receiver import release
 from shardbus.message.sections import scan_message
 
 COUNT_MAX: Final = 1_000
-# Dead letters that are looked at, and locked meanwhile, to find some by their numbers.
+# Dead letters that are examined, and locked in the meantime, to find some by their numbers.
 LOOK_COUNT_MAX: Final = 10_000
 _CHUNK_COUNT: Final = 100
 _TRANSACTION_ID_BYTES: Final = 16
@@ -47,7 +47,7 @@ class Resubmission:
         self._passed: list[Delivery] = []
 
     async def oldest(self, count_max: int) -> list[int]:
-        """Resubmit the first so many; the sequence numbers that they had as dead letters."""
+        """Resubmit the first `count_max`; returns their sequence numbers as dead letters."""
         moved: list[int] = []
         try:
             while len(moved) < count_max and self._is_going_on():
@@ -60,7 +60,7 @@ class Resubmission:
         return self._answer(moved)
 
     async def numbered(self, numbers: Sequence[int]) -> list[int]:
-        """Resubmit those of these dead letters that are there and that nobody has locked."""
+        """Resubmit those of these dead letters that exist and are not locked."""
         wanted, moved = set(numbers), list[int]()
         try:
             while wanted and self._is_going_on():
@@ -77,14 +77,14 @@ class Resubmission:
 
     @property
     def has_failed(self) -> bool:
-        """Whether some that should have gone back could not."""
+        """Whether some could not be resubmitted."""
         return self._failure is not None
 
     def _is_going_on(self) -> bool:
         return self._failure is None and len(self._passed) < LOOK_COUNT_MAX
 
     def _answer(self, moved: list[int]) -> list[int]:
-        """What was done is told; what could not be is found out by asking again."""
+        """The result so far; the client repeats the request for what could not be done."""
         if self._failure is not None and not moved:
             raise self._failure
         return moved
@@ -147,7 +147,9 @@ class Resubmission:
         return TransactionPart(router.ports[index], home, work, router.outboxes[index])
 
     def _message(self, delivery: Delivery) -> Message | None:
-        """As its sender wrote it, to live as long again; None when that cannot be read."""
+        """The message as its sender wrote it, with its full time to live; None when it cannot be
+        read.
+        """
         try:
             payload = modified_payload(delivery.entry, delivery.payload or b"")
             head = scan_message(payload)
@@ -156,7 +158,7 @@ class Resubmission:
         is_deduplicated = self._target.entity.spec.requires_duplicate_detection
         return Message(
             payload,
-            # It was sent before: found again by its id it would be dropped, and lost.
+            # It was sent before: with its id it would be dropped as a duplicate, and lost.
             message_id=None if is_deduplicated else head.message_id,
             session_id=head.session_id,
             partition_key=head.partition_key,

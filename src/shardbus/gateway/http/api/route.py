@@ -1,4 +1,4 @@
-"""One row of the API's table: a method and a path, who may use it, what goes in and comes out."""
+"""One row of the API's table: method and path, required rights, request and answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardbus.gateway.http.document import Schema, Shape
 PREFIX: Final = "api/v1/"
 
 _VARIABLES: Final = re.compile(r"\{(name|rule|pipeline|backup)\}")
-# An entity's name takes slashes and all that stands between; others are one segment.
+# An entity's name may contain slashes; other variables are one segment.
 _PATTERNS: Final = {
     "name": "(?P<name>.+)",
     "rule": "(?P<rule>[^/]+)",
@@ -24,7 +24,7 @@ _PATTERNS: Final = {
 
 @final
 class Parameter:
-    """Something that varies in a request; a number from `least` to `most` when that is given."""
+    """A variable of a request; a number from `least` to `most` when these are given."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Parameter:
 
 
 NAME: Final = Parameter(
-    "name", "path", "The entity; slashes may stand as they are or as %2F.", example="orders"
+    "name", "path", "The entity; slashes may be written as they are or as %2F.", example="orders"
 )
 RULE: Final = Parameter("rule", "path", "The name of a rule.", example="reader")
 PIPELINE: Final = Parameter("pipeline", "path", "The name of a pipeline.", example="archive")
@@ -69,15 +69,15 @@ BACKUP: Final = Parameter("backup", "path", "The name of a backup.", example="ni
 
 @final
 class Route:
-    """A method on a path of the API. `{name}` in it stands for an entity, slashes and all, and
-    `{rule}`, `{pipeline}` and `{backup}` for a name without slashes.
+    """A method on a path of the API. `{name}` in it stands for an entity, which may contain
+    slashes, and `{rule}`, `{pipeline}` and `{backup}` for a name without slashes.
 
     All of `right`, or `otherwise`, is needed on that entity, or on the namespace where there is
-    none; with neither the path is open, or with `takes_any_token` to who shows a token that is good
-    for anything. `shape` is what is answered, None for the description of the API itself, and
-    `shape_of_503` what is while nothing serves, unless that is an Error. With `takes_bytes` what
-    is sent are bytes that are no JSON. `identifier` is what generated clients call it; without one
-    it is made of the method and `shape`.
+    none. Without either the path is open; with `takes_any_token`, to any valid token. `shape` is
+    the answer, None for the description of the API itself, and `shape_of_503` the answer while
+    nothing serves, if that is not an Error. With `takes_bytes` the request body is not JSON.
+    `identifier` is the operation's name in generated clients; by default it is made of the method
+    and `shape`.
     """
 
     def __init__(  # noqa: PLR0913 - a row of the table, by keyword
@@ -117,7 +117,7 @@ class Route:
         self.literal_characters = sum(len(piece) for piece in pieces[::2])
 
     def match(self, path: str) -> Match | None:
-        """What the variables stand for in a path of `canonical_path`; None for another path."""
+        """The variables of a path in the form of `canonical_path`; None for another path."""
         found = self._pattern.fullmatch(path)
         if found is None:
             return None
@@ -148,5 +148,7 @@ def canonical_path(raw_segments: Sequence[str]) -> str:
 
 def _identifier(method: str, shape: Shape | None) -> str:
     verb = {"GET": "show", "PUT": "put", "DELETE": "delete"}.get(method, "do")
-    assert not isinstance(shape, UnionType), "what has several types is called by its route"
+    assert not isinstance(shape, UnionType), (
+        "a route with several answer types must have an identifier"
+    )
     return verb + ("OpenApi" if shape is None else shape.__name__)

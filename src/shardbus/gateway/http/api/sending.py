@@ -1,4 +1,4 @@
-"""Sending over the JSON API: messages that do not depend on each other, or a batch."""
+"""Sends over the JSON API: independent messages, or a batch."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ STORE_MS_MAX: Final = 60_000
 
 @final
 class Sending:
-    """Answers requests that send."""
+    """Answers requests to send."""
 
     def __init__(self, places: EntityPlaces) -> None:
         self._places = places
 
     async def send(self, call: Call[NewMessages]) -> SentMessages:
-        """All is read before anything is sent; then each fragment stores its share or refuses it.
+        """All messages are read before any is sent; then each fragment stores its share or refuses
+        it.
 
         The refusal itself is the answer only when nothing was stored. With `all_or_none` all
         fragments store their shares, or none does.
@@ -55,7 +56,7 @@ class Sending:
 
 @final
 class _Outcomes:
-    """A router.SendSink: what became of each message."""
+    """A router.SendSink: the result of each message."""
 
     def __init__(self, count: int) -> None:
         self.stored_count = 0
@@ -79,12 +80,12 @@ class _Outcomes:
             self._all_told.set_result(None)
 
     async def wait(self) -> None:
-        """Until all is known, or will not be in time."""
+        """Wait until all results are known, or the time is over."""
         try:
             async with asyncio.timeout(STORE_MS_MAX / 1000):
                 await self._all_told
         except TimeoutError:
-            late = Unavailable(f"There was no answer in {STORE_MS_MAX} ms.", is_unknown=True)
+            late = Unavailable(f"The bus did not answer within {STORE_MS_MAX} ms.", is_unknown=True)
             self._failures |= dict.fromkeys(self._untold, late)
 
     def document(self) -> SentMessages:
@@ -115,6 +116,6 @@ def _check_size(position: int, message: Message, entity: Entity) -> None:
     if size_bytes > size_bytes_max:
         raise Refused(
             TOO_LARGE,
-            f"messages[{position}] takes {size_bytes} bytes; '{entity.name}' takes messages of "
+            f"messages[{position}] has {size_bytes} bytes; '{entity.name}' allows at most "
             f"{size_bytes_max}.",
         )

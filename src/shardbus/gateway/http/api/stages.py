@@ -1,7 +1,7 @@
-"""Stages and publishing in the JSON API: what the bulk lane asks for a sink.
+"""Stages and publishing in the JSON API, for the sinks of the bulk lane.
 
-A stage is put in pieces, which are AMQP batches as clients send them. Nothing of it can be seen
-until it is published, together with all other stages of its batch.
+A stage is put in pieces, which are AMQP batches. It is invisible until it is published, together
+with all other stages of its batch.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from shardbus.gateway.http.document import Body, Count, Positive, Shape, Text, t
 PIECE_MAX: Final = 1_000_000
 
 ReadBatch = Callable[[bytes, int, int, str], list[Message]]
-"""What the bus reads from a batch at a moment, of messages up to the size that an entity takes;
-Refused or DecodeError.
+"""Reads a batch at a moment, of messages up to the entity's maximum size; Refused or
+DecodeError.
 """
 
 _ENTITY: Final = "/api/v1/entities/{name}"
-_STAGE: Final = Parameter("rule", "path", "The stage: a name that only this attempt has.")
+_STAGE: Final = Parameter("rule", "path", "The stage: a name that is unique to this attempt.")
 _Producer = Annotated[
     str,
     Meta(min_length=1, max_length=PRODUCER_NAME_CHARACTERS_MAX, examples=["nightly-import"]),
@@ -51,7 +51,8 @@ class StagedPiece(Struct, kw_only=True):
     piece: Count
     count: Count
     fragments: Annotated[
-        Count, told("Of the entity: pieces whose keys fall into few of them are cheaper.")
+        Count,
+        told("The fragments of the entity: pieces whose keys fall into few of them are cheaper."),
     ]
 
 
@@ -59,30 +60,32 @@ class ChosenStage(Body, kw_only=True, frozen=True):
     stage: Annotated[
         str, Meta(min_length=1, max_length=STAGE_NAME_CHARACTERS_MAX, examples=["reader"])
     ]
-    count: Annotated[Count, Meta(description="How many messages it must have.", examples=[1])]
+    count: Annotated[
+        Count, Meta(description="How many messages the stage must have.", examples=[1])
+    ]
 
 
 class Publication(Body, kw_only=True, frozen=True):
     producer: _Producer
     batch: Annotated[
         Positive,
-        Meta(description="Rises; one that was published is passed over.", examples=[1]),
+        Meta(description="Ascending; a batch that was published before is skipped.", examples=[1]),
     ]
     stages: Annotated[list[ChosenStage], Meta(max_length=STAGES_MAX)]
     fingerprint: Annotated[
         str,
         Meta(
             max_length=FINGERPRINT_CHARACTERS_MAX,
-            description="What the rows are known by: other rows under a number that was published "
-            "are refused. Without, they are passed over.",
+            description="The fingerprint of the rows: other rows under a published number are "
+            "refused. Without it they are skipped.",
             examples=["1:8f14e45fceea167a5a36dedd4bea2543"],
         ),
     ] = ""
     once: Annotated[
         bool,
         told(
-            "True: the producer has no other batch. It is forgotten when asked to, or after an "
-            "hour."
+            "True: the producer has no other batch. It is forgotten when it asks for that, "
+            "or after an hour."
         ),
     ] = False
 
@@ -102,7 +105,12 @@ class ForgottenProducer(Struct, kw_only=True):
 
 class NamedStages(Body, kw_only=True, frozen=True):
     stages: Annotated[
-        list[Annotated[Text, told("A name that ends in a slash is all stages that begin so.")]],
+        list[
+            Annotated[
+                Text,
+                told("A name that ends in a slash means all stages whose names begin with it."),
+            ]
+        ],
         Meta(max_length=STAGES_MAX, examples=[["reader"]]),
     ]
 
@@ -125,19 +133,25 @@ class StagePages:
             NAME,
             _STAGE,
             Parameter(
-                "piece", "query", "Its number; the same one again is put once.", most=PIECE_MAX
+                "piece",
+                "query",
+                "The number of the piece; a repeated piece is stored once.",
+                most=PIECE_MAX,
             ),
-            Parameter("lifetime_ms", "query", "How long it is kept.", most=STAGE_MS_MAX),
+            Parameter("lifetime_ms", "query", "How long the stage is kept.", most=STAGE_MS_MAX),
             Parameter(
-                "parts", "query", "Of a message too large for a request: how many.", most=PARTS_MAX
+                "parts",
+                "query",
+                "For a message too large for a request: the number of parts.",
+                most=PARTS_MAX,
             ),
-            Parameter("part", "query", "Which of them this is, from 0 on.", most=PARTS_MAX),
+            Parameter("part", "query", "The index of this part, from 0.", most=PARTS_MAX),
         )
         return [
             shows(
                 Route(
                     f"{_ENTITY}/stages/{{rule}}",
-                    "Keep messages, an AMQP batch, durably and out of sight.",
+                    "Store messages, an AMQP batch, durably without publishing them.",
                     StagedPiece,
                     method="PUT",
                     takes_bytes=True,
@@ -149,7 +163,9 @@ class StagePages:
                 self._stage,
             ),
             takes(
-                _posted("publish", Published, "Make stages visible."), Publication, self._publish
+                _posted("publish", Published, "Publish stages: make their messages visible."),
+                Publication,
+                self._publish,
             ),
             takes(
                 _posted("forget", ForgottenProducer, "Forget a producer that published once."),
@@ -158,7 +174,7 @@ class StagePages:
             ),
             takes(_posted("discard", StagesTold, "Forget stages."), NamedStages, self._discard),
             takes(
-                _posted("prolong", StagesTold, "Keep stages for their time again."),
+                _posted("prolong", StagesTold, "Keep stages for their whole lifetime again."),
                 NamedStages,
                 self._prolong,
             ),
@@ -181,7 +197,7 @@ class StagePages:
         return StagedPiece(stage=call.rule, piece=piece, count=len(messages), fragments=fragments)
 
     def _whole(self, call: Call[Nothing], entity: Entity, piece: int) -> bytes | None:
-        """The piece; None while parts of it are to come."""
+        """The piece; None while parts of it are missing."""
         parts = call.query.integer("parts", 1, PARTS_MAX, least=1)
         part = call.query.integer("part", 0, PARTS_MAX)
         if parts == 1:
@@ -196,7 +212,7 @@ class StagePages:
             return self._read_batch(body, now_ms, size_max, entity.name)
         except DecodeError as error:
             raise Refused(
-                INVALID_ARGUMENT, f"The body is no batch of messages: {error}."
+                INVALID_ARGUMENT, f"The body is not a batch of messages: {error}."
             ) from error
 
     async def _publish(self, call: Call[Publication]) -> Published:
@@ -224,9 +240,9 @@ class StagePages:
 
 
 def _client_of(call: Call[Nothing]) -> str:
-    """The access rule that signed the token, as whose all that show such tokens count."""
+    """The access rule that signed the token; all clients with its tokens count as one."""
     grant = call.request.grant
-    assert grant is not None, "the route needs a right"
+    assert grant is not None, "the route must need a right"
     return f"{grant.owner}/{grant.signer.name}"
 
 

@@ -1,4 +1,4 @@
-"""The JSON API under /api/v1: one table says what there is, who may see it, and what it is like."""
+"""The JSON API under /api/v1: one table of routes, rights and documents."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ _NO_SUCH_METHOD: Final = ErrorKind("no-such-method", "amqp:not-allowed", 405, 40
 
 @final
 class NoSuchMethod(Refused):
-    """The path is there, and has other methods."""
+    """The path exists, and has other methods."""
 
     def __init__(self, methods: list[str]) -> None:
         self.allowed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
-        super().__init__(_NO_SUCH_METHOD, f"There is no such method here: use {self.allowed}.")
+        super().__init__(
+            _NO_SUCH_METHOD, f"The path does not support this method: use {self.allowed}."
+        )
 
 
 @final
 class Api:
-    """Finds the row of the table that a request means, and lets it answer who may ask."""
+    """Finds the row of the table for a request, and lets it answer authorised clients."""
 
     def __init__(  # noqa: PLR0913 - what the API tells about, the options by keyword
         self,
@@ -53,9 +55,9 @@ class Api:
         is_open: bool = False,
         groups: Sequence[Group] = (),
     ) -> None:
-        """With `is_open` whoever can reach the process may see its metrics and what is wrong.
+        """With `is_open` anybody who can reach the process may see its metrics and problems.
 
-        `groups` are parts of the API beside what it knows itself.
+        `groups` are additional parts of the API.
         """
         self._namespace = namespace
         self._gate = Gate(namespace, authorizer)
@@ -67,21 +69,23 @@ class Api:
         for group in (EntityPages(namespace, fragments), *groups):
             self._table += group.rows()
         self._description: Written | None = None
-        # `{name}` takes slashes too: what says more of the path in its own words is meant.
+        # `{name}` matches slashes too: the row with the longest literal path is meant.
         self._by_length = sorted(self._table, key=lambda row: -row.route.literal_characters)
 
     def is_for(self, request: HttpRequest) -> bool:
-        """Whether a request is the API's; a queue of such a name is reached with an api-version."""
+        """Whether a request is for the API; a queue of such a name is reached with an
+        api-version.
+        """
         if request.path == METRICS_PATH:
             return request.method in ("GET", "HEAD") and "api-version" not in request.query
         return self.is_json(request)
 
     def is_json(self, request: HttpRequest) -> bool:
-        """Whether a refusal is to be said in JSON."""
+        """Whether a refusal is to be written in JSON."""
         return f"{request.path}/".startswith(PREFIX) and "api-version" not in request.query
 
     def has(self, request: HttpRequest) -> bool:
-        """Whether there is a row with the method and the path of a request."""
+        """Whether there is a row for the method and the path of a request."""
         if not self.is_json(request):
             return False
         method = _method(request)
@@ -103,11 +107,11 @@ class Api:
         raise NoSuchMethod([row.route.method for row, _ in found])
 
     def health(self, request: HttpRequest) -> Reply:
-        """How the bus is: 503 only when no broker serves.
+        """The health of the bus: 503 only when no broker serves.
 
-        What is left serves (R3), and a balancer that dropped every gateway that lacks a broker
-        would make the outage whole. Reasons name entities, files and machines: they are told to
-        who may see the metrics, and a token that is shown has to be good.
+        The remaining brokers serve (R3), and a load balancer that dropped every gateway that lacks
+        a broker would make the outage complete. Reasons name entities, files and machines: they are
+        shown only to clients that may see the metrics, and a token in the request must be good.
         """
         if token_of(request):
             self._require(request, self._inside_right, "")
@@ -118,7 +122,7 @@ class Api:
         return Reply(status, document if is_inside else documents.outside_health_document(document))
 
     def _found(self, request: HttpRequest) -> list[tuple[Row, Match]]:
-        """The rows of the path that is meant, which differ in their methods."""
+        """The rows of the matching path, which differ in their methods."""
         path = canonical_path(request.raw_segments)
         found: list[tuple[Row, Match]] = []
         for row in self._by_length:
@@ -143,8 +147,8 @@ class Api:
             shows(
                 Route(
                     "/api/v1/health",
-                    "Whether all is well; 503 when nothing serves. What is not well is told to who "
-                    "shows a token with Listen or Manage on the namespace.",
+                    "The health of the bus; 503 when nothing serves. Details are shown to "
+                    "clients with a token with Listen or Manage on the namespace.",
                     documents.Health,
                     shape_of_503=documents.Health,
                 ),
@@ -153,7 +157,7 @@ class Api:
             shows(
                 Route(
                     "/api/v1/token",
-                    "What the token of this request is good for.",
+                    "What the token of this request grants.",
                     documents.Token,
                     takes_any_token=True,
                 ),
@@ -176,7 +180,7 @@ class Api:
         ]
 
     async def _show_description(self, call: Call[Nothing]) -> Written:
-        # Anybody may ask for it, and it takes many times as long to write as to ask for.
+        # Anybody may ask for it, and writing it takes many times as long as asking.
         if self._description is None:
             self._description = Written(write(openapi_document(self._table)))
         return self._description
@@ -195,7 +199,7 @@ class Api:
 
 
 def is_api_target(target: str) -> bool:
-    """Whether a request with this target would have been the API's."""
+    """Whether a request with this target is for the API."""
     path, _, query = target.partition("?")
     return f"{path.strip('/')}/".startswith(PREFIX) and "api-version=" not in query
 
@@ -209,7 +213,7 @@ def _response(answer: Answer) -> HttpResponse:
 
 
 def refusal_body(kind: ErrorKind, message: str) -> bytes:
-    """A refusal in the API's words."""
+    """A refusal as a JSON document of the API."""
     return write(documents.error_document(kind.name, message))
 
 

@@ -38,7 +38,7 @@ def _access_rule(rule: AccessRule) -> str:
 
 def _read_rule(element: Element) -> AccessRule:
     if (element.namespace, element.name) != (CONNECT, "AuthorizationRule"):
-        raise _invalid("AuthorizationRules holds something that is not an AuthorizationRule.")
+        raise _invalid("AuthorizationRules has an element that is not an AuthorizationRule.")
     described = described_by(element)
     rights = 0
     listed = element.child(CONNECT, "Rights")
@@ -46,7 +46,7 @@ def _read_rule(element: Element) -> AccessRule:
         try:
             rights |= right_named(right.text.strip())
         except ValueError as error:
-            raise _invalid(f"An authorization rule is wrong: {error}.") from error
+            raise _invalid(f"An authorization rule is invalid: {error}.") from error
     return AccessRule(
         described.text("KeyName", ""),
         rights,
@@ -56,16 +56,16 @@ def _read_rule(element: Element) -> AccessRule:
 
 
 def read_access_rules(described: ElementReader, otherwise: list[AccessRule]) -> list[AccessRule]:
-    """The rules that a description names; `otherwise` when it does not speak of rules."""
+    """The rules in a description; `otherwise` when it has none."""
     element = described.element("AuthorizationRules")
     return otherwise if element is None else [_read_rule(child) for child in element.children]
 
 
 def complete_rules(rules: list[AccessRule], old_rules: list[AccessRule], now_ms: int) -> None:
-    """Give rules what their description left out: keys, and the moments of their changes.
+    """Complete rules with what their description left out: keys, and the moments of their changes.
 
-    A rule without a primary key says nothing about keys: it keeps those that it has, or gets new
-    ones. Where a primary key is given, no secondary key means that there is none (any more).
+    A rule without a primary key keeps its present keys, or gets new ones. With a primary key, a
+    missing secondary key means that there is none (any more).
     """
     old_by_name = {rule.name: rule for rule in old_rules}
     for rule in rules:

@@ -52,7 +52,7 @@ _VERSION: Final = re.compile(r"\d{4}-\d{2}(-\d{2})?", re.ASCII)
 
 @final
 class Admin:
-    """Answers management requests; every one needs the Manage right on what it addresses."""
+    """Answers management requests; each needs the Manage right on its entity."""
 
     def __init__(self, namespace: Namespace, authorizer: Authorizer, clock: Clock) -> None:
         self._namespace = namespace
@@ -75,13 +75,13 @@ class Admin:
         if "$" in [segment[:1] for segment in request.path.split("/")]:
             raise Refused(
                 INVALID_ARGUMENT,
-                f"{shown(request.path)} is no entity of its own: a sub-queue comes and goes with "
-                "its entity and has no description.",
+                f"{shown(request.path)} is not an entity: a sub-queue is created and deleted "
+                "with its entity and has no description.",
             )
         return await self._entity(request, version, writer)
 
     def root(self, request: HttpRequest) -> HttpResponse:
-        """What is listed for everybody: nothing. Administration clients find no entity in it."""
+        """The public list, which is empty: administration clients find no entity in it."""
         check_named(request)
         page = FeedPage("Publicly Listed Services", "", 0, 0, PAGE_COUNT_DEFAULT)
         writer = self._writer(request, _api_version(request))

@@ -1,4 +1,4 @@
-"""Management of subscriptions and rules over ATOM: what is below a topic."""
+"""Management of subscriptions and rules over ATOM: everything below a topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 PAGE_COUNT_DEFAULT: Final = 100
 
-# Enough that waiting for brokers overlaps, and few enough not to crowd others out.
+# Enough that waiting for brokers overlaps, and few enough not to delay other requests.
 _PORTION_COUNT: Final = 32
 _NUMBER_MAX: Final = 1_000_000_000
 ENTITY_METHODS: Final = "GET, HEAD, PUT, DELETE"
@@ -37,9 +37,9 @@ ENTITY_METHODS: Final = "GET, HEAD, PUT, DELETE"
 
 @final
 class TopicPath:
-    """What a path below a topic names: `topic/subscriptions[/subscription[/rules[/rule]]]`.
+    """A path below a topic: `topic/subscriptions[/subscription[/rules[/rule]]]`.
 
-    What is not named is empty; `is_rules` says that the list of rules is meant, or one of them.
+    A missing part is empty; `is_rules` says that the list of rules, or one of them, is meant.
     """
 
     def __init__(self, topic: str, below: list[str]) -> None:
@@ -175,7 +175,7 @@ class TopicAdmin:
 async def in_portions(
     ask: Callable[[Entity], Coroutine[object, object, T]], entities: Sequence[Entity]
 ) -> list[T]:
-    """What is answered of each entity, some of them asked at a time."""
+    """The answers about each entity, some of which are asked at a time."""
     answers: list[T] = []
     for start in range(0, len(entities), _PORTION_COUNT):
         portion = entities[start : start + _PORTION_COUNT]
@@ -184,7 +184,7 @@ async def in_portions(
 
 
 def page_of(request: HttpRequest, title: str, path: str, count: int) -> FeedPage:
-    """The part of a list that is asked for."""
+    """The requested part of a list."""
     skip = _number(request, "$skip", 0)
     top = min(_number(request, "$top", PAGE_COUNT_DEFAULT), PAGE_COUNT_MAX)
     shown = max(0, min(top, count - skip))
@@ -193,16 +193,16 @@ def page_of(request: HttpRequest, title: str, path: str, count: int) -> FeedPage
 
 
 def check_named(request: HttpRequest) -> None:
-    """Refuse what asks for one entity and leaves its name empty: that does not mean all of them.
+    """Refuse a request for one entity with an empty name: it does not mean all of them.
 
-    SDKs say `enrich` when they ask for one; who wants a list says from where to where as well.
+    SDKs send `enrich` when they ask for one; a request for a list also says from where to where.
     """
     if "enrich" in request.query and not {"$skip", "$top"} & request.query.keys():
         raise Refused(INVALID_ARGUMENT, "The name of an entity cannot be empty.")
 
 
 def check_match(request: HttpRequest) -> None:
-    """Refuse an update that hopes for a certain version of what it updates."""
+    """Refuse an update that expects a certain version of the entity."""
     if request.headers["if-match"].strip() != "*":
         raise Refused(INVALID_ARGUMENT, "If-Match must be '*': entities have no versions.")
 

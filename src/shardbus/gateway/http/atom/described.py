@@ -1,4 +1,4 @@
-"""The elements of a description, each read as the type it must have."""
+"""The elements of a description, each read with its type."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ElementReader:
 
 
 def described_by(element: Element) -> ElementReader:
-    """What an element says, child by child; it may say everything once."""
+    """The children of an element by name; each may occur once."""
     elements: dict[str, Element] = {}
     for child in element.children:
         if child.namespace != CONNECT or child.is_nil():

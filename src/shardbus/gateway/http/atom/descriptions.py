@@ -44,8 +44,8 @@ DESCRIPTION_OF: Final[dict[str, str]] = {
     TOPIC: TOPIC_DESCRIPTION,
     SUBSCRIPTION: SUBSCRIPTION_DESCRIPTION,
 }
-# In the order of the Python SDK, with every element that the JavaScript SDK insists on. A property
-# that stands nowhere here comes last.
+# In the order of the Python SDK, with every element that the JavaScript SDK requires. Properties
+# that are not listed here come last.
 _ORDER: Final[dict[str, tuple[str, ...]]] = {
     QUEUE: (
         "LockDuration",
@@ -124,7 +124,7 @@ _ORDER: Final[dict[str, tuple[str, ...]]] = {
         "UserMetadata",
     ),
 }
-# The api-versions from which on descriptions have these elements.
+# The api-versions that introduced these elements.
 _SINCE: Final[dict[str, str]] = {
     "MaxMessageSizeInKilobytes": "2021-05",
     "SqlFilterCount": "2024-05",
@@ -142,11 +142,10 @@ def elements_of(kind: str) -> list[str]:
 
 
 def fill_spec(kind: str, spec: QueueSpec, described: ElementReader) -> None:
-    """Set what the description says on a spec; everything else in the spec stays.
+    """Set the values of a description on a spec; the rest of the spec stays.
 
-    Read-only elements (counts, sizes, moments, availability) are passed over: clients send back
-    whole descriptions. Optional texts are the exception to "stays": SDKs leave them out to clear
-    them.
+    Read-only elements (counts, sizes, moments, availability) are ignored: clients send back whole
+    descriptions. Optional texts do not stay: SDKs leave them out to clear them.
     """
     for each in properties_of(kind):
         if each.form == DESTINATION:
@@ -177,7 +176,7 @@ def _read_destination(described: ElementReader, name: str) -> tuple[str, str]:
     text = described.text(name, "").strip()
     path = path_of(text)
     if len(path) > NAME_CHARACTERS_MAX:
-        raise _invalid(f"{name} names an entity in more than {NAME_CHARACTERS_MAX} characters.")
+        raise _invalid(f"{name} names an entity with more than {NAME_CHARACTERS_MAX} characters.")
     if len(text) > ADDRESS_CHARACTERS_MAX:
         raise _invalid(f"{name} has more than {ADDRESS_CHARACTERS_MAX} characters.")
     return path, text if path and "://" in text else ""
@@ -199,7 +198,7 @@ class Shown:
 
 
 def entity_entry(writer: FeedWriter, shown: Shown) -> str:
-    """The entry of an entity, with what the dialect has no element for."""
+    """The entry of an entity, with our extension elements."""
     entity, statistics = shown.entity, shown.statistics
     moments = (format_moment(entity.created_at_ms), format_moment(entity.updated_at_ms))
     beside = [
@@ -251,7 +250,7 @@ def _element(writer: FeedWriter, each: EntityProperty, entity: Entity) -> str:
 
 
 def _runtime(shown: Shown) -> dict[str, str]:
-    """What is not told but found, by the names of the elements."""
+    """The computed values, by the names of their elements."""
     entity, statistics = shown.entity, shown.statistics
     used_ms = max(entity.accessed_at_ms, statistics.last_used_ms, statistics.subscriptions_used_ms)
     plain = {
@@ -260,7 +259,7 @@ def _runtime(shown: Shown) -> dict[str, str]:
         "CreatedAt": format_moment(entity.created_at_ms),
         "UpdatedAt": format_moment(entity.updated_at_ms),
         "AccessedAt": format_moment(used_ms),
-        # Order is promised for each key only once an entity has several fragments.
+        # With several fragments, order is kept only for each key.
         "SupportOrdering": _flag(not entity.spec.is_partitioned),
         "SubscriptionCount": str(statistics.subscription_count),
         "SqlFilterCount": str(shown.sql_filter_count),
@@ -275,7 +274,7 @@ def _runtime(shown: Shown) -> dict[str, str]:
 
 
 def _count_details(statistics: EntityStatistics) -> str:
-    # The JavaScript SDK finds the prefix by the one attribute of CountDetails.
+    # The JavaScript SDK finds the prefix by the only attribute of CountDetails.
     counts = (
         ("ActiveMessageCount", statistics.active_count),
         ("DeadLetterMessageCount", statistics.dead_letter_count),

@@ -11,8 +11,8 @@ from shardbus.gateway.http.atom.markup import INSTANCE, Element, escaped, parse,
 from shardbus.gateway.http.moment import format_moment
 
 ATOM: Final = "http://www.w3.org/2005/Atom"
-# Ours, beside `content` in an entry, where Atom allows foreign elements: the dialect has no
-# element that tells the number of fragments or that numbers are partial.
+# An extension beside `content` in an entry, where Atom allows foreign elements: the dialect has no
+# element for the number of fragments, or for partial numbers.
 EXTENSION: Final = "urn:shardbus"
 
 QUEUE_DESCRIPTION: Final = "QueueDescription"
@@ -27,7 +27,7 @@ DESCRIPTIONS: Final = (
 )
 
 _HEAD: Final = '<?xml version="1.0" encoding="utf-8"?>'
-# What a name may have and a URL may too: one reader takes names from the path as they stand there.
+# Characters that both a name and a URL may have: one reader takes names from the path undecoded.
 _PATH_CHARACTERS: Final = "/$-._~!'()*+,;=:@&"
 
 
@@ -41,7 +41,7 @@ def read_entry(document: bytes) -> Element:
         raise _invalid("The entry has no content with one description in it.")
     description = content.children[0]
     if description.namespace != CONNECT:
-        raise _invalid(f"'{description.name}' is not in the namespace {CONNECT}.")
+        raise _invalid(f"'{description.name}' is not in the XML namespace {CONNECT}.")
     if description.name not in DESCRIPTIONS:
         raise _invalid(f"'{description.name}' is not a description of an entity.")
     return description
@@ -51,13 +51,15 @@ def read_description(document: bytes, name: str = QUEUE_DESCRIPTION) -> ElementR
     """The description of this name in an entry, its elements in any order."""
     description = read_entry(document)
     if description.name != name:
-        raise _invalid(f"A {description.name} was sent where a {name} belongs.")
+        raise _invalid(f"The entry has a {description.name}; it must have a {name}.")
     return described_by(description)
 
 
 @final
 class FeedPage:
-    """Which part of a list is shown; `next_skip` is where the next part starts, 0 on the last."""
+    """The part of a list that is shown; `next_skip` is where the next part starts, 0 on the
+    last.
+    """
 
     def __init__(self, title: str, path: str, skip: int, next_skip: int, top: int) -> None:
         self.title = title
@@ -69,7 +71,7 @@ class FeedPage:
 
 @final
 class FeedWriter:
-    """Writes documents for one request: ids and links are under the URL that the client used."""
+    """Writes the documents of one request: ids and links are below the URL that the client used."""
 
     def __init__(self, base_url: str, api_version: str, author: str, now_ms: int) -> None:
         self._base_url = base_url
@@ -94,9 +96,9 @@ class FeedWriter:
         return _HEAD + self.entry(self._author, "$namespaceinfo", (created, created), description)
 
     def destination(self, name: str, written: str) -> str:
-        """Where messages are forwarded to: as a client wrote it, or the address that they expect.
+        """The destination of forwarding: as a client wrote it, or as an address.
 
-        The address is absolute and below the host that the client asks.
+        The address is absolute and below the host that the client addressed.
         """
         authority = self._base_url.partition("://")[2]
         return written or (f"sb://{authority}/{name}" if name else "")
@@ -125,7 +127,7 @@ class FeedWriter:
     def feed(self, page: FeedPage, entries: list[str]) -> str:
         """A page of entries.
 
-        Both readers take a second link, and nothing else, for the sign that there is more.
+        Both readers take a second link, and nothing else, as the sign that there is more.
         """
         url = self._list_url(page.path, page.skip, page.top)
         links = self._link("self", url)

@@ -1,4 +1,4 @@
-"""Who may let an entity forward to another."""
+"""Who may make an entity forward to another."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def authorize_forwarding(
     authorizer: Authorizer,
     namespace: Namespace,
 ) -> None:
-    """Refuse a destination that the client may not send to, by its second token or its first."""
+    """Refuse a destination to which the client may not send, by its second token or its first."""
     host = _host(request, namespace)
     for header, target, former in (
         (MESSAGES_HEADER, spec.forward_to, old.forward_to if old else ""),
@@ -40,10 +40,10 @@ def authorize_forwarding(
 
 
 def _host(request: HttpRequest, namespace: Namespace) -> str:
-    """The host that the client means us by; empty when it could be an entity's name.
+    """The host by which the client addresses the server; empty when it could be an entity's name.
 
-    The JavaScript SDK signs nothing but the host. Who asks also writes the Host header: an entity
-    named there must not turn a token for that entity into one for all of them.
+    The JavaScript SDK signs only the host. The client also writes the Host header: an entity's name
+    there must not turn a token for that entity into one for all of them.
     """
     host = request.headers.get("host", "").lower()
     is_host = host == "localhost" or "." in host

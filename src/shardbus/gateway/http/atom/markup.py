@@ -20,7 +20,7 @@ NAMESPACE_CHARACTERS_MAX: Final = 256
 
 _SEPARATOR: Final = "\n"
 INSTANCE: Final = "http://www.w3.org/2001/XMLSchema-instance"
-# Which of them a document is in, its first bytes tell: some writers declare the other one.
+# The first bytes of a document tell which of them it is in: some writers declare the other one.
 _ENCODINGS: Final = ("utf-8", "utf-16")
 # What XML 1.0 cannot contain even when escaped.
 _FORBIDDEN: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -50,20 +50,20 @@ class Element:
         return None if found is None else found.text
 
     def is_nil(self) -> bool:
-        """Whether it says that it has no value, which is not the same as an empty one."""
+        """Whether the element says that it has no value, which differs from an empty one."""
         return self.attributes.get((INSTANCE, "nil"), "").strip() in ("true", "1")
 
 
 def parse(document: bytes, elements_max: int = ELEMENTS_MAX) -> Element:
-    """The root of a document; Refused when it is not well formed or asks for too much.
+    """The root of a document; Refused when it is not well formed or exceeds a bound.
 
-    It is read as UTF-8, or as UTF-16 where its first bytes show that. What declares another
-    encoding is refused unless it is plain ASCII, which is the same in all: read as UTF-8 it could
-    say something else.
+    It is read as UTF-8, or as UTF-16 where its first bytes show that. A document that declares
+    another encoding is refused unless it is plain ASCII, which is the same in all: read as UTF-8 it
+    could mean something else.
 
-    A document type is refused as such: without one there are no entities to expand, no files or
-    hosts to read, and no attribute defaults. What is left that expands is a namespace, which every
-    name in it repeats: 5,000 short elements in one of a megabyte would take 5 GB.
+    A document type is refused: without one there are no entities to expand, no files or hosts to
+    read, and no attribute defaults. Only namespaces still expand, because every name in one repeats
+    it: 5,000 short elements in a namespace of a megabyte would take 5 GB.
     """
     reader = _Reader(elements_max, is_ascii=document.isascii())
     parser = expat.ParserCreate("utf-8", _SEPARATOR)
@@ -94,10 +94,11 @@ def optional(name: str, text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text for between tags or double quotes; what XML cannot say becomes U+FFFD.
+    """Escape text for between tags or double quotes; characters that XML cannot represent become
+    U+FFFD.
 
-    A carriage return is written as it is, and readers take it for a line feed: spelled out, the
-    JavaScript SDK would take it for five letters, and send those back.
+    A carriage return is written as it is, and readers turn it into a line feed: as a character
+    reference, the JavaScript SDK would take it for five letters, and send those back.
     """
     return escape(_FORBIDDEN.sub("\ufffd", text), quote=False).replace('"', "&quot;")
 
@@ -143,7 +144,7 @@ class _Reader:
         self._open.pop()
 
     def characters(self, text: str) -> None:
-        # Only leaves hold text in this dialect: white space between elements is not collected.
+        # Only leaves have text in this dialect: white space between elements is not collected.
         element = self._open[-1]
         if not element.children:
             element.text += text

@@ -1,4 +1,4 @@
-"""Rules in XML: what clients send, and what both strict readers accept."""
+"""Rules in XML: as clients send them, and as both strict readers accept them."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _FIXED: Final = {TRUE_FILTER: "1=1", FALSE_FILTER: "1=0"}
 
 
 def read_rule(element: Element, name: str) -> RuleSpec:
-    """The rule that a description means; without a filter every message matches.
+    """The rule of a description; without a filter it matches every message.
 
-    `name` is what it is called when the description does not say; the moment is for the caller.
+    `name` is used when the description has none; the caller sets the creation time.
     """
     said = element.child(CONNECT, "Name")
     filter = element.child(CONNECT, "Filter")
@@ -62,7 +62,7 @@ def read_rule(element: Element, name: str) -> RuleSpec:
 
 
 def write_rule(rule: RuleSpec, element_name: str = "RuleDescription") -> str:
-    """The description. An action is always there: both readers look into it."""
+    """The description. It always has an action: both readers expect one."""
     return (
         f'<{element_name} xmlns="{CONNECT}" xmlns:i="{INSTANCE}">'
         + _write_filter(rule.filter)

@@ -90,7 +90,7 @@ _DURATION: Final = re.compile(
 
 
 def read_pairs(name: str, element: Element | None) -> list[TypedValue]:
-    """The keys and values in an element; none when it is not there."""
+    """The keys and values in an element; none when it is missing."""
     if element is None:
         return []
     if len(element.children) > PARAMETERS_MAX:
@@ -101,8 +101,8 @@ def read_pairs(name: str, element: Element | None) -> list[TypedValue]:
 def write_pairs(name: str, values: list[TypedValue]) -> str:
     """An element with keys and values; nothing when there are none.
 
-    One strict reader takes an empty element for a mistake, wants the attribute to be called
-    `i:type`, and a prefix of four letters.
+    One strict reader refuses an empty element, and requires the attribute `i:type` and a prefix of
+    four letters.
     """
     if not values:
         return ""
@@ -112,19 +112,22 @@ def write_pairs(name: str, values: list[TypedValue]) -> str:
 def _read_pair(name: str, pair: Element) -> TypedValue:
     key, value = pair.child(CONNECT, "Key"), pair.child(CONNECT, "Value")
     if (pair.namespace, pair.name) != (CONNECT, _PAIR) or key is None or value is None:
-        raise _invalid(f"{name} holds something that is not a {_PAIR} with a Key and a Value.")
+        raise _invalid(f"{name} has an element that is not a {_PAIR} with a Key and a Value.")
     if value.is_nil():
         return typed_value(Property(key.text, NULL, None))
-    # The prefix is bound to this or that namespace, but the names are the same in all of them.
+    # The prefix may be bound to any of several namespaces, but the names are the same in all of
+    # them.
     word = value.attributes.get((INSTANCE, "type"), "string").rpartition(":")[2]
     if word not in _KINDS:
-        raise _invalid(f"'{key.text}' in {name} has the type '{word[:60]}', which rules lack.")
+        raise _invalid(
+            f"'{key.text}' in {name} has the type '{word[:60]}', which rules do not support."
+        )
     if len(value.text) > _TEXT_CHARACTERS_MAX:
         raise _invalid(f"'{key.text}' in {name} is longer than {_TEXT_CHARACTERS_MAX} characters.")
     try:
         return _typed(key.text, _KINDS[word], value.text)
     except (ValueError, OverflowError, binascii.Error) as error:
-        raise _invalid(f"'{key.text}' in {name} is no {word}: {error}.") from error
+        raise _invalid(f"'{key.text}' in {name} is not a valid {word}: {error}.") from error
 
 
 def _typed(key: str, kind: int, text: str) -> TypedValue:
@@ -140,7 +143,7 @@ def _typed(key: str, kind: int, text: str) -> TypedValue:
     if kind == BINARY:
         return typed_value(Property(key, kind, base64.b64decode(stripped, validate=True)))
     plain = TypedValue(key, typed_value(Property(key, kind, None)).kind, _plain(kind, stripped))
-    # Written once more, so that there is one form of each value.
+    # Written again, so that there is one form of each value.
     return typed_value(property_of(plain))
 
 
@@ -198,7 +201,7 @@ def _moment_text(ticks: int) -> str:
     try:
         moment = _EPOCH + timedelta(seconds=whole_s)
     except OverflowError:
-        # What has no year of four digits cannot be written; the nearest that has one is shown.
+        # Only years of four digits can be written; the nearest moment with one is shown.
         moment = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
         moment = moment if ticks > 0 else datetime(1, 1, 1, tzinfo=UTC)
     fraction = f".{rest:07}".rstrip("0") if rest else ""

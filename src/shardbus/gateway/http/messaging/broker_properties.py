@@ -1,4 +1,4 @@
-"""BrokerProperties: the JSON in which HTTP clients say and hear what is not the body."""
+"""BrokerProperties: the JSON header with the properties of a message over HTTP."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BrokerProperties:
 
 
 def parse_json(text: str | bytes, what: str) -> object:
-    """A JSON value; Refused when it is none, or holds numbers that JSON does not have."""
+    """A JSON value; Refused when it is invalid, or has numbers that JSON does not allow."""
     try:
         value: object = json.loads(text, parse_constant=_no_constant, parse_int=_integer)
     except (ValueError, RecursionError) as error:
@@ -48,7 +48,7 @@ def parse_json(text: str | bytes, what: str) -> object:
 
 
 def read_broker_properties(value: object) -> BrokerProperties:
-    """What a JSON object says; members that the bus does not know are passed over."""
+    """The properties in a JSON object; members that the bus does not know are ignored."""
     members = members_of(value, "BrokerProperties")
     read = BrokerProperties()
     read.content_type = _text(members, "ContentType")
@@ -58,7 +58,7 @@ def read_broker_properties(value: object) -> BrokerProperties:
     read.partition_key = _key(members, "PartitionKey")
     read.reply_to = _text(members, "ReplyTo")
     read.reply_to_session_id = _key(members, "ReplyToSessionId")
-    # The only one of them that may be empty: that is a session like any other.
+    # The only text that may be empty: an empty session id is a session like any other.
     read.session_id = "" if members.get("SessionId") == "" else _key(members, "SessionId")
     read.to = _text(members, "To")
     read.via_partition_key = _key(members, "ViaPartitionKey")
@@ -74,11 +74,11 @@ def members_of(value: object, what: str) -> dict[str, object]:
 
 
 def checked_text(text: str, what: str) -> str:
-    """Text that can be written down; JSON can spell half of a character."""
+    """Text that can be encoded; JSON can contain half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise invalid(f"{what} holds half of a surrogate pair, which is no character.") from error
+        raise invalid(f"{what} has half of a surrogate pair, which is not a character.") from error
     return text
 
 

@@ -1,4 +1,4 @@
-"""One receive over HTTP: waits for one message, and leaves nothing locked behind."""
+"""One receive over HTTP: waits for one message, and leaves nothing locked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.errors import Refused
 from shardbus.core.fragment.command import Delivery
 
-# For fragments to say that they have nothing, when the client does not want to wait.
+# How long fragments may take to report that they have nothing, when the client does not want to
+# wait.
 LOOK_MS_MAX = 1000
 
 
@@ -18,8 +19,8 @@ LOOK_MS_MAX = 1000
 class HeadReceiver:
     """A dispatch.Receiver with one credit.
 
-    It locks even when the message is to be deleted: one that is taken out for a client that has
-    gone, or whose time is over, would be lost.
+    It locks even when the message is to be deleted: a message removed for a client that has gone,
+    or whose time is over, would be lost.
     """
 
     def __init__(self, router: EntityRouter, line: int, wait_ms: int) -> None:
@@ -52,12 +53,12 @@ class HeadReceiver:
             self._dispatcher.remove(self)
 
     def end(self) -> None:
-        """Nobody waits any more."""
+        """Stop waiting."""
         if not self._answer.done():
             self._answer.set_result(None)
 
     def fail(self, failure: Refused) -> None:
-        """There is nothing to wait for any more."""
+        """Stop with a failure."""
         if not self._answer.done():
             self._answer.set_exception(failure)
 
@@ -76,7 +77,7 @@ class HeadReceiver:
         self.fail(failure)
 
     def _give_back(self) -> None:
-        """The request was cancelled; a message that came for it returns to where it was."""
+        """The request was cancelled; a message that came for it returns to its place."""
         self.end()
         if self._answer.exception() is None:
             delivery = self._answer.result()
@@ -85,5 +86,5 @@ class HeadReceiver:
 
 
 def release(router: EntityRouter, *deliveries: Delivery) -> None:
-    """Unlock messages that nobody got; should that fail, their locks end by themselves."""
+    """Unlock messages that nobody got; if that fails, their locks expire."""
     router.release([delivery.token for delivery in deliveries])

@@ -44,13 +44,13 @@ _SWALLOWED: Final = (".", "..")
 
 
 def locked_response(delivery: Delivery, entity: Entity, entity_url: str) -> HttpResponse:
-    """201 with the message; its Location is where it is completed, unlocked and renewed."""
+    """201 with the message; its Location is the URL for completing, unlocking and renewing it."""
     token = str(UUID(bytes_le=delivery.token))
     response, head = _response(201, delivery)
     broker = _broker_properties(delivery, head, entity)
     broker["LockToken"] = token
     broker["LockedUntilUtc"] = format_http_date(delivery.locked_until_ms)
-    # URLs swallow the parts "." and "..", and a number names the message as well.
+    # URLs drop the parts "." and "..", and a number identifies the message as well.
     name = head.message_id or ""
     if not name or name in _SWALLOWED:
         name = str(delivery.entry.sequence_number)
@@ -60,7 +60,7 @@ def locked_response(delivery: Delivery, entity: Entity, entity_url: str) -> Http
 
 
 def deleted_response(delivery: Delivery, entity: Entity) -> HttpResponse:
-    """200 with the message, which is the client's now."""
+    """200 with the message, which was removed."""
     response, head = _response(200, delivery)
     broker = _broker_properties(delivery, head, entity)
     response.headers.insert(0, (BROKER_PROPERTIES, _written(broker)))
@@ -76,7 +76,7 @@ def _response(status: int, delivery: Delivery) -> tuple[HttpResponse, MessageHea
         properties = message.application_properties
         content_type, content = _content(head.body_kind, message.body)
     except DecodeError:
-        # Sections are kept as they were sent, and nobody looked into this one before.
+        # Sections are kept as they were sent, and this one was not decoded before.
         properties = {}
         content_type = OCTETS
         content = seen[head.body_offset : head.body_offset + head.body_length]
@@ -110,7 +110,7 @@ def _content(kind: int, body: Value) -> tuple[str, bytes]:
 
 def _broker_properties(delivery: Delivery, head: MessageHead, entity: Entity) -> dict[str, object]:
     entry = delivery.entry
-    # What only the bus writes into a message is not among what its receivers see.
+    # Receivers do not see the annotations that only the bus writes into a message.
     stored = scan_message(delivery.payload or b"")
     is_subscription = entity.is_subscription()
     known: dict[str, object] = {
@@ -138,9 +138,9 @@ def _broker_properties(delivery: Delivery, head: MessageHead, entity: Entity) ->
 
 
 def _written(broker: dict[str, object]) -> str:
-    """As JSON; what never expires has the very number that clients know for it.
+    """As JSON; a message that never expires has the exact number that clients expect.
 
-    It has one digit more than a float needs to be told from others, so nothing else writes it.
+    That number has one digit more than a float needs, so a float cannot write it.
     """
     if broker[_TIME_TO_LIVE] != _INFINITE_S:
         return json.dumps(broker)

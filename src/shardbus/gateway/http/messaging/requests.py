@@ -47,7 +47,7 @@ from shardbus.gateway.http.server.target import MessageUrl
 from shardbus.gateway.http.server.throttling import HttpThrottle, pay
 
 WAIT_MS_MAX: Final = 60_000
-"""How long a receive waits at most, and unless it says otherwise."""
+"""How long a receive waits at most, and by default."""
 # "≤ 256 KB / 1 MB over HTTP even for large-message Premium".
 MESSAGE_BYTES_MAX: Final = 1024 * 1024
 
@@ -56,7 +56,7 @@ _SECONDS: Final = re.compile(r"(\d{1,6})(?:\.(\d{1,3})\d{0,6})?", re.ASCII)
 
 @final
 class Messaging:
-    """Answers requests for messages; sending needs the right to send, all else to listen."""
+    """Answers requests for messages; sending needs the Send right, all others Listen."""
 
     def __init__(self, bus: Bus, counts: HttpCounts, throttle: HttpThrottle | None = None) -> None:
         self._bus = bus
@@ -70,7 +70,7 @@ class Messaging:
         """The answer; Refused or Unavailable is raised."""
         address = target.address()
         right = SEND if target.kind == target_kind.SEND else LISTEN
-        # Many sign the very URL that they ask.
+        # Many clients sign exactly the URL of the request.
         url = f"{address.path()}/{target.tail}".lower()
         self._gate.require(request, right, address.entity, below=url)
         handle = self._find(address)
@@ -89,7 +89,7 @@ class Messaging:
         return await self._settle(request, target, handle)
 
     def entity_created(self, entity: Entity) -> None:
-        """Nobody can wait at it yet."""
+        """Nothing to do: nobody can wait at it yet."""
 
     def entity_updated(self, entity: Entity) -> None:
         if not entity.spec.is_receivable():
@@ -118,7 +118,7 @@ class Messaging:
         entity = handle.entity
         if not entity.spec.is_sendable():
             raise Refused(
-                ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status}: it takes no messages."
+                ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status} and accepts no messages."
             )
         messages = read_messages(request, self._bus.clock.now_ms())
         _check_size(messages, entity)
@@ -134,7 +134,7 @@ class Messaging:
                 [answer] = await ask_all([lambda reply_to: router.send_batch(messages, reply_to)])
         except TimeoutError as error:
             raise Unavailable(
-                f"It was not known in {wait_ms or WAIT_MS_MAX} ms whether the message is stored.",
+                f"It is unknown after {wait_ms or WAIT_MS_MAX} ms whether the message is stored.",
                 is_unknown=True,
             ) from error
         if isinstance(answer, Refused | Unavailable):
@@ -189,7 +189,7 @@ class Messaging:
             try:
                 await handle.operations.settle(Settle(COMPLETE, [delivery.token]))
             except (Unavailable, asyncio.CancelledError):
-                # If it is not deleted it is locked for nobody.
+                # If it is not deleted it must not stay locked.
                 release(handle.router, delivery)
                 raise
             self._counts.count(name, count_of.DELETED)
@@ -236,14 +236,14 @@ def _wait_ms(request: HttpRequest) -> int:
 
 
 def _check_size(messages: list[Message], entity: Entity) -> None:
-    """A batch counts as one message: together they may be as large as one may be."""
+    """A batch counts as one message: together its messages may be as large as one."""
     size_bytes = sum(len(message.payload) for message in messages)
     size_bytes_max = min(entity.spec.message_bytes_max(), MESSAGE_BYTES_MAX)
     if size_bytes > size_bytes_max:
         raise Refused(
             MESSAGE_TOO_LARGE,
-            f"The request has {size_bytes} bytes of messages; '{entity.name}' takes "
-            f"{size_bytes_max} at once.",
+            f"The request has {size_bytes} bytes of messages; '{entity.name}' allows at most "
+            f"{size_bytes_max} in one request.",
         )
 
 
@@ -253,5 +253,6 @@ def _gone(name: str) -> Refused:
 
 def _not_receivable(entity: Entity) -> Refused:
     return Refused(
-        ENTITY_DISABLED, f"'{entity.name}' is {entity.spec.status}: it gives no messages."
+        ENTITY_DISABLED,
+        f"'{entity.name}' is {entity.spec.status}: messages cannot be received from it.",
     )

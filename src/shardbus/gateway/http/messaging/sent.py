@@ -44,7 +44,7 @@ _UINT_MAX: Final = 0xFFFFFFFF
 
 @final
 class SentDraft:
-    """One message as its sender said it, not yet encoded."""
+    """One message as its sender described it, not yet encoded."""
 
     def __init__(self, body: bytes, broker: BrokerProperties, user: dict[str, Value]) -> None:
         self.body = body
@@ -52,12 +52,12 @@ class SentDraft:
         self.user = user
         self.content_type: str | None = None
         self.content_encoding: str | None = None
-        # An encoded section in place of the body's bytes, for what is not data.
+        # An encoded section in place of the body's bytes, for a body that is not data.
         self.section = b""
 
 
 def read_messages(request: HttpRequest, now_ms: int) -> list[Message]:
-    """The messages in a request, at least one; Refused when something in it cannot be read."""
+    """The messages in a request, at least one; Refused for an invalid request."""
     content_type = request.headers.get("content-type", "")
     if content_type.partition(";")[0].strip().lower() == BATCH_TYPE:
         return [encode_draft(draft, now_ms) for draft in _batch(request.body)]
@@ -65,7 +65,7 @@ def read_messages(request: HttpRequest, now_ms: int) -> list[Message]:
 
 
 def encode_draft(draft: SentDraft, now_ms: int) -> Message:
-    """The message as AMQP receivers know it: a data section under the sender's properties."""
+    """The message as AMQP receivers get it: a data section with the sender's properties."""
     broker = draft.broker
     payload = b"".join(
         [
@@ -78,7 +78,7 @@ def encode_draft(draft: SentDraft, now_ms: int) -> Message:
     )
     return Message(
         payload,
-        # Not the one that the bus makes up: it tells no duplicates apart and chooses no fragment.
+        # Not the id that the bus generates: it does not identify duplicates or choose a fragment.
         message_id=broker.message_id,
         session_id=broker.session_id,
         partition_key=broker.partition_key,
@@ -99,7 +99,7 @@ def _single(request: HttpRequest) -> SentDraft:
 def _batch(body: bytes) -> list[SentDraft]:
     items = parse_json(body, "The batch")
     if not isinstance(items, list) or not 0 < len(items) <= BATCH_MESSAGES_MAX:
-        raise invalid(f"A batch is a JSON array of 1 to {BATCH_MESSAGES_MAX} messages.")
+        raise invalid(f"A batch must be a JSON array of 1 to {BATCH_MESSAGES_MAX} messages.")
     return [_batched(item, position) for position, item in enumerate(items)]
 
 
@@ -107,7 +107,7 @@ def _batched(item: object, position: int) -> SentDraft:
     members = members_of(item, f"Message {position} of the batch")
     content = members.get("Body")
     if not isinstance(content, str):
-        raise invalid(f"Message {position} of the batch has no Body that is a text.")
+        raise invalid(f"Message {position} of the batch must have a Body that is a text.")
     body = checked_text(content, f"The Body of message {position} of the batch").encode()
     said = members.get("BrokerProperties")
     broker = BrokerProperties() if said is None else read_broker_properties(said)
@@ -137,7 +137,7 @@ def _annotations(broker: BrokerProperties, now_ms: int) -> bytes:
 
 def _properties(draft: SentDraft, now_ms: int) -> list[bytes]:
     broker = draft.broker
-    # The header's ttl ends at 49.7 days; the rest is said with two timestamps, as SDKs do.
+    # The header's ttl ends at 49.7 days; for longer times two timestamps are set, as SDKs do.
     is_long = broker.ttl_ms > _UINT_MAX
     return [
         encode_text(broker.message_id or uuid4().hex),

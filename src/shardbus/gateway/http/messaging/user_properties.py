@@ -1,7 +1,7 @@
-"""Custom properties: what a client adds to a message, as headers and in JSON.
+"""Application properties as HTTP headers and in JSON.
 
-A text stands in double quotes, as JSON writes it; numbers and booleans stand bare; a moment is an
-RFC 1123 date in quotes. A bare value that is none of these is a text too, as the service has it.
+A text is in double quotes, as in JSON; numbers and booleans are bare; a moment is an RFC 1123 date
+in quotes. Any other bare value is a text too, as in the service.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 # "message headers/properties: single <= 32 KB, total <= 64 KB".
 PROPERTY_BYTES_MAX: Final = 32 * 1024
 PROPERTIES_BYTES_MAX: Final = 64 * 1024
-# What clients take: Python's gives up after 100 header lines, or one of 64 KB.
+# The limits of clients: Python's fails after 100 header lines, or with one of 64 KB.
 HEADER_LINES_MAX: Final = 60
 HEADERS_BYTES_MAX: Final = 48 * 1024
 
@@ -51,7 +51,7 @@ _INT_MAX: Final = (1 << 31) - 1
 _LONG_MAX: Final = (1 << 63) - 1
 _ULONG_MAX: Final = (1 << 64) - 1
 
-# Headers that are HTTP's own, or some proxy's, and say nothing about the message.
+# Headers of HTTP itself or of proxies, which are not properties of the message.
 _HTTP_NAMES: Final = frozenset(
     {
         "accept", "age", "allow", "alt-svc", "authorization", "brokerproperties", "cache-control",
@@ -70,7 +70,7 @@ _HTTP_PREFIXES: Final = (
 
 
 def properties_of_headers(request: HttpRequest) -> dict[str, Value]:
-    """The custom properties that the headers of a request carry, by their names as written."""
+    """The application properties in the headers of a request, by their names as written."""
     return {
         request.header_names.get(name, name): _header_value(name, header_text(value))
         for name, value in request.headers.items()
@@ -89,30 +89,30 @@ def properties_of_json(value: object) -> dict[str, Value]:
 
 
 def encode_properties(properties: dict[str, Value]) -> list[bytes]:
-    """Names and values in turn, encoded; Refused when they are larger than a message may have."""
+    """Names and values in turn, encoded; Refused when they are too large for a message."""
     parts: list[bytes] = []
     for name, value in properties.items():
         key, content = encode_text(name), encode(value)
         if len(key) + len(content) > PROPERTY_BYTES_MAX:
             raise invalid(
-                f"The property {shown(name)} takes {len(key) + len(content)} bytes; "
+                f"The property {shown(name)} has {len(key) + len(content)} bytes; at most "
                 f"{PROPERTY_BYTES_MAX} are allowed."
             )
         parts += (key, content)
     size_bytes = sum(len(part) for part in parts)
     if size_bytes > PROPERTIES_BYTES_MAX:
         raise invalid(
-            f"The properties of the message take {size_bytes} bytes; "
+            f"The properties of the message have {size_bytes} bytes; at most "
             f"{PROPERTIES_BYTES_MAX} are allowed."
         )
     return parts
 
 
 def headers_of_properties(properties: dict[str, Value]) -> list[tuple[str, str]]:
-    """A header for each property that can be one; the others share one, as JSON.
+    """A header for each property that can be one; the others share one header, as JSON.
 
-    Names that are no header's, or HTTP's own, cannot. What is more than clients take is left out
-    and counted.
+    Names that are not valid header names, or that HTTP itself uses, cannot be headers. Properties
+    beyond the limits of clients are left out and counted.
     """
     page = _Page()
     others: dict[str, object] = {}
@@ -126,7 +126,7 @@ def headers_of_properties(properties: dict[str, Value]) -> list[tuple[str, str]]
 
 
 def plain(value: Value) -> object:
-    """A value as JSON can say it."""
+    """A value in the types of JSON."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float | Float):
@@ -144,7 +144,7 @@ def plain(value: Value) -> object:
 
 
 def header_text(value: str) -> str:
-    """A header's text: what is UTF-8 is read as such, although HTTP has no word for it."""
+    """The text of a header: valid UTF-8 is decoded as such, although HTTP does not specify it."""
     try:
         return value.encode("latin-1").decode()
     except UnicodeError:
@@ -153,7 +153,7 @@ def header_text(value: str) -> str:
 
 @final
 class _Page:
-    """The headers of one answer, within what clients take."""
+    """The headers of one answer, within the limits of clients."""
 
     def __init__(self) -> None:
         self.headers: list[tuple[str, str]] = []
@@ -161,7 +161,9 @@ class _Page:
         self._names: set[str] = set()
 
     def add(self, name: str, text: str) -> bool:
-        """Whether there was room; names that differ in case only are one name to HTTP."""
+        """Add a header; returns whether there was room. HTTP does not distinguish the case of
+        names.
+        """
         size_bytes = len(name) + len(text) + 4
         is_taken = name.lower() in self._names
         if is_taken or size_bytes > self._left_bytes or len(self.headers) >= HEADER_LINES_MAX:
@@ -208,7 +210,7 @@ def _quoted(name: str, text: str) -> Value:
     try:
         content: object = json.loads(text)
     except ValueError:
-        # Not JSON's spelling: a path with backslashes, say. What is between the quotes counts.
+        # Not valid JSON, for example a path with backslashes: the text between the quotes counts.
         content = text[1:-1]
     assert isinstance(content, str)
     moment_ms = parse_http_date(content)
@@ -249,7 +251,7 @@ def _finite(name: str, number: float) -> float:
 
 
 def _header_text(value: Value) -> str | None:
-    """A value as a header says it; None for what only JSON can say."""
+    """A value as header text; None for values that only JSON can represent."""
     if value is None:
         return None
     if isinstance(value, Timestamp):
@@ -274,7 +276,7 @@ def _plain_of_wrapper(value: Value) -> object:
         return [plain(item) for item in value.values]
     if isinstance(value, Map):
         return {_member_name(key): plain(item) for key, item in value.pairs}
-    raise AssertionError(f"{type(value).__name__} is no AMQP value")
+    raise AssertionError(f"{type(value).__name__} is not an AMQP value")
 
 
 def _member_name(key: Value) -> str:

@@ -1,1 +1,1 @@
-"""What operators are told: health, metrics, and where the fragments are."""
+"""What operators can see: health, metrics, and the fragments."""

@@ -1,4 +1,4 @@
-"""Which brokers and fragments serve, as far as this gateway can tell without asking anybody."""
+"""Which brokers and fragments serve, as far as this gateway knows without asking."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ UNAVAILABLE: Final = FRAGMENT_UNAVAILABLE
 
 @final
 class BrokerHealth:
-    """A broker and those of its fragments that are in use.
+    """A broker and its fragments in use.
 
-    `outage` says why it is out of reach. `out` are the fragments that do not serve: entity, number
-    and why. `shortage` says why others take nothing more in.
+    `outage` says why it is out of reach. `out` has the fragments that do not serve: entity, number
+    and reason. `shortage` says why others accept no additions.
     """
 
     def __init__(self, name: str, outage: str) -> None:
@@ -53,5 +53,5 @@ def broker_healths(bus: Bus, names: Sequence[str], outages: Sequence[str]) -> li
 
 
 def is_serving(brokers: Sequence[BrokerHealth]) -> bool:
-    """Whether any broker does; who knows of none believes so."""
+    """Whether any broker serves; true if no broker is known."""
     return not brokers or any(broker.state != UNAVAILABLE for broker in brokers)

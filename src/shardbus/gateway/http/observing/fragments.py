@@ -1,4 +1,4 @@
-"""Where each fragment of an entity is, how it is, and what it holds."""
+"""The broker, state and contents of each fragment of an entity."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class FragmentsPage:
     """Tells about the fragments of any entity."""
 
     def __init__(self, namespace: Namespace, broker_names: Sequence[str]) -> None:
-        """`broker_names[i]` is the broker that fragment maps call `i`."""
+        """`broker_names[i]` is the broker with index `i` in fragment maps."""
         self._namespace = namespace
         self._broker_names = broker_names
 

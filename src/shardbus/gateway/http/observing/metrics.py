@@ -1,4 +1,4 @@
-"""What the bus tells about itself in numbers; `TABLE` is all there is (ADR 0014)."""
+"""The metrics of the bus; `TABLE` lists all of them (ADR 0014)."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ from shardbus.gateway.readings import (
 )
 
 COLLECT_MS_MAX: Final = 5_000
-"""For all entities together: a broker that does not answer must not stop the scraping."""
+"""For all entities together: a broker that does not answer must not block the scrape."""
 FRESH_MS: Final = 1_000
-"""Who asks again sooner gets the same numbers."""
+"""A scrape that follows sooner gets the same numbers."""
 
 INFO: Final = "shardbus_info"
 PROBLEMS: Final = "shardbus_problems"
@@ -76,39 +76,51 @@ MEMORY: Final = "process_resident_memory_bytes"
 FILES: Final = "process_open_fds"
 
 DRAINING: Final = "draining"
-"""Of a fragment: it is available, but its store takes nothing more in."""
+"""State of a fragment: available, but its store accepts no additions."""
 
 TABLE: Final = (
-    (INFO, GAUGE, "Always 1; the labels tell the version and the tier."),
-    (PROBLEMS, GAUGE, "Reasons why the bus is degraded; /health names them."),
-    (ORPHANS, GAUGE, "Fragments of entities that the catalogue does not know; they are kept."),
-    (MISSING, GAUGE, "Fragments of entities that their store does not have."),
+    (INFO, GAUGE, "Always 1; the labels have the version and the tier."),
+    (PROBLEMS, GAUGE, "Number of reasons why the bus is degraded; /health lists them."),
+    (ORPHANS, GAUGE, "Fragments that no entity of the catalogue owns; they are kept."),
+    (MISSING, GAUGE, "Fragments of entities that their store lacks."),
     (CONNECTIONS, GAUGE, "Open connections by protocol."),
     (REQUESTS, COUNTER, "HTTP requests by method and status."),
-    (HTTP_MESSAGES, COUNTER, "Messages sent, received and settled over HTTP, by what was done."),
+    (HTTP_MESSAGES, COUNTER, "Messages sent, received and settled over HTTP, by operation."),
     (LINKS, GAUGE, "Open AMQP links by what the client does on them."),
     (AMQP_MESSAGES, COUNTER, "Messages sent, delivered and settled over AMQP links."),
     (AMQP_REFUSED, COUNTER, "Deliveries, settlements and requests refused over AMQP, by reason."),
     (AMQP_REQUESTS, COUNTER, "Requests to $cbs and $management over AMQP, by status."),
-    (TRANSACTIONS, COUNTER, "Transactions by how they ended."),
-    (FORWARDED, COUNTER, "Messages moved on by this process for entities that forward."),
+    (TRANSACTIONS, COUNTER, "Transactions by outcome."),
+    (FORWARDED, COUNTER, "Messages that this process forwarded."),
     (FLIGHT_UP, GAUGE, "1 while the process of the bulk lane serves, 0 while it does not."),
     (TOKENS_REFUSED, COUNTER, "Tokens and keys refused, and requests without one, by protocol."),
-    (WRONG_KEYS, COUNTER, "Tokens and keys that no known key had made: possible guesses."),
-    (GUESSERS_TURNED_AWAY, COUNTER, "Connections closed because too many guesses waited."),
+    (WRONG_KEYS, COUNTER, "Tokens and keys made with no known key: possible guesses."),
+    (
+        GUESSERS_TURNED_AWAY,
+        COUNTER,
+        "Connections closed because too many guesses waited for an answer.",
+    ),
     (THROTTLED, COUNTER, "Requests refused because the namespace was throttled, by protocol."),
     (ENTITIES, GAUGE, "Queues and topics of the namespace."),
-    (ENTITIES_SHOWN, GAUGE, "Entities with numbers of their own below: the first by name."),
+    (ENTITIES_SHOWN, GAUGE, "Entities with their own numbers below: the first by name."),
     (MESSAGES, GAUGE, "Messages by entity and state."),
-    (SENT, COUNTER, "Messages stored over all protocols; a scheduled one again when it is due."),
+    (
+        SENT,
+        COUNTER,
+        "Messages stored over all protocols; a scheduled one counts again when it is due.",
+    ),
     (DUPLICATES, COUNTER, "Messages dropped as duplicates."),
     (STATES, GAUGE, "Sessions that have a state."),
-    (SIZE, GAUGE, "Bytes of messages that an entity holds, a topic with its subscriptions."),
-    (SIZE_MAX, GAUGE, "Bytes that an entity may hold: size times fragments."),
-    (FRAGMENTS, GAUGE, "Fragments by entity and whether they are available."),
-    (PARTIAL, GAUGE, "1 when fragments could not be counted; counters are left out then."),
-    (READERS, GAUGE, "Readers of the entities that are shown, and captures that browse these."),
-    (READERS_SHOWN, GAUGE, "Readers with numbers of their own below, the first by entity."),
+    (
+        SIZE,
+        GAUGE,
+        "Bytes of messages that an entity holds, for a topic including its subscriptions.",
+    ),
+    (SIZE_MAX, GAUGE, "Bytes that an entity may hold: size of a fragment times fragments."),
+    (FRAGMENTS, GAUGE, "Fragments by entity and state."),
+    (PARTIAL, GAUGE, "1 when fragments could not be counted; counters are then left out."),
+    (READERS, GAUGE, "Readers of the shown entities, and captures that browse them."),
+    (READERS_SHOWN, GAUGE, "Readers with their own numbers below, the first by entity."),
     (LAG, GAUGE, "Messages that a reader has not claimed or, if it browses, not read yet."),
     (CLAIMED, GAUGE, "Messages that a reader has claimed and not completed."),
     (CPU, COUNTER, "User and system CPU time of this process."),
@@ -120,7 +132,7 @@ TABLE: Final = (
 
 @final
 class Metrics:
-    """Collects on demand: nothing is measured for nobody."""
+    """Collects on demand: nothing is measured without a scrape."""
 
     def __init__(
         self,
@@ -144,19 +156,19 @@ class Metrics:
         self._last_at_s = float("-inf")
 
     def watch(self, protocol: str, connections: Callable[[], int]) -> None:
-        """From now on tell how many connections of a protocol there are."""
+        """From now on report the number of connections of a protocol."""
         self._connections[protocol] = connections
 
     def add_source(self, source: Callable[[], Sequence[MetricReading]]) -> None:
-        """From now on tell what this says too."""
+        """From now on report the readings of this source too."""
         self._sources.append(source)
 
     def watch_followers(self, followers: Callable[[], Sequence[Follower]]) -> None:
-        """From now on tell how far these are behind, too."""
+        """From now on report how far these are behind, too."""
         self._followers = followers
 
     async def families(self) -> list[Family]:
-        """Every metric, in the order of the table; those without a sample included."""
+        """Every metric, in the order of the table, including those without a sample."""
         loop = asyncio.get_running_loop()
         if loop.time() - self._last_at_s >= FRESH_MS / 1000:
             by_name = {name: Family(name, kind, text) for name, kind, text in TABLE}
@@ -201,7 +213,7 @@ class Metrics:
             families[FILES].add(open_files)
 
     async def _collect_entities(self, families: dict[str, Family]) -> int:
-        """How many entities could be looked at in time."""
+        """Add the numbers of entities; returns how many could be read in time."""
         deadline = asyncio.get_running_loop().time() + COLLECT_MS_MAX / 1000
         entities = self._first_entities()
         readers = ReaderFamilies(families, self._followers(), self._reader_fragments_max)
@@ -218,7 +230,7 @@ class Metrics:
         return len(entities)
 
     def _first_entities(self) -> list[Entity]:
-        """As many as are shown, by name, the subscriptions of a topic behind it."""
+        """As many entities as are shown, by name; the subscriptions of a topic follow it."""
         most = self._entities_max
         named = [*self._namespace.page(0, most), *self._namespace.page(0, most, TOPIC)]
         found: list[Entity] = []
@@ -243,7 +255,7 @@ def _add_entity(families: dict[str, Family], entity: Entity, statistics: EntityS
     families[SIZE_MAX].add(entity.size_mb_max() * MEGABYTE, entity=name)
     families[PARTIAL].add(int(statistics.is_partial), entity=name)
     if not statistics.is_partial:
-        # A counter that falls looks like a restart, and what follows like new messages.
+        # A counter that falls looks like a restart, and the next values like new messages.
         families[SENT].add(statistics.sent_total, entity=name)
         families[DUPLICATES].add(statistics.duplicate_count, entity=name)
 
@@ -256,7 +268,7 @@ def _state(part: FragmentStatistics) -> str:
 def _states(entity: Entity, statistics: EntityStatistics) -> dict[str, int]:
     waiting = {"scheduled": statistics.scheduled_count, "set_aside": statistics.set_aside_count}
     if entity.is_topic():
-        # Whatever else was sent to it is its subscriptions'.
+        # Everything else that was sent to a topic belongs to its subscriptions.
         return waiting
     return {
         "active": statistics.active_count - statistics.deferred_count,

@@ -1,4 +1,4 @@
-"""How far readers are behind, as metrics: those that consume, and captures that only browse."""
+"""How far readers are behind, as metrics: consuming ones, and captures that only browse."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ CONSUME: Final = "consume"
 BROWSE: Final = "browse"
 
 READER_FRAGMENTS_MAX: Final = 2_000
-"""Fragments, summed over the readers that are shown."""
+"""Fragments, summed over the shown readers."""
 
 
 @final
 class Follower:
-    """Who browses an entity, and the sequence number that it reads next in each fragment.
+    """A process that browses an entity, and the sequence number that it reads next in each
+    fragment.
 
-    `incarnation` is the entity's when the numbers were read: one that is made again has others.
+    `incarnation` is the entity's when the numbers were read: an entity that is created again has
+    another.
     """
 
     def __init__(
@@ -41,7 +43,7 @@ class Follower:
 
 @final
 class ReaderFamilies:
-    """Adds to the metrics what one scrape finds of readers.
+    """Adds the readers that one scrape finds to the metrics.
 
     A reader is shown with all its fragments or not at all, so that sums over them are right.
     """
@@ -96,7 +98,7 @@ class ReaderFamilies:
             self._families[LAG].add(max(behind, 0), **labels)
 
     def _has_room(self, fragments: int) -> bool:
-        """Count a reader, and say whether it is shown."""
+        """Count a reader, and return whether it is shown."""
         self._found += 1
         if fragments > self._left:
             return False

@@ -28,15 +28,15 @@ IDLE_MS_MAX: Final = 75_000
 WRITE_MS_MAX: Final = 30_000
 """For the client to take what was written."""
 LINGER_MS_MAX: Final = 2000
-"""For the client to stop sending what was refused ..."""
+"""How long a client may keep sending a refused request ..."""
 LINGER_BYTES_MAX: Final = 16 * 1024 * 1024
-"""... or until it has sent so much more of it."""
+"""... and how many more bytes of it."""
 GOODBYE_MS_MAX: Final = 500
-"""At the end of serving, for clients to close their side."""
+"""At the end of serving: how long clients may take to close their side."""
 
 Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
 Refuse = Callable[[Refused, str, str], HttpResponse]
-"""The answer to a request that cannot be read: its target, as far as is known, and its peer."""
+"""The answer to an unreadable request: its target, as far as known, and its peer."""
 
 _VERSION: Final = ErrorKind("http-version", "amqp:not-implemented", 505, 50500)
 _TOO_MANY: Final = ErrorKind("too-many-connections", "amqp:resource-limit-exceeded", 503, 50004)
@@ -46,7 +46,7 @@ _TOO_MANY: Final = ErrorKind("too-many-connections", "amqp:resource-limit-exceed
 class HttpGateway:
     """All HTTP connections of a process; `connection` is the protocol factory.
 
-    An `async with` block is the time it serves: leaving it closes idle connections and lets
+    It serves while its `async with` block lasts: leaving it closes idle connections and lets
     requests under way end.
     """
 
@@ -78,7 +78,7 @@ class HttpGateway:
     ) -> None:
         for connection in list(self.connections):
             connection.shut_down()
-        # A task group wraps whatever the block raises: only cancellation is its business.
+        # A task group wraps whatever the block raises: only cancellation is its own.
         if isinstance(error, asyncio.CancelledError):
             await self._tasks.__aexit__(kind, error, trace)
         else:
@@ -96,7 +96,7 @@ class HttpGateway:
             self._all_gone.set()
 
     async def _wait_until_gone(self) -> None:
-        """Give clients a moment to take the last answer and to end TLS, then cut them off."""
+        """Give clients a moment to read the last answer and to end TLS, then close."""
         self._all_gone.clear()
         if not self.connections:
             return
@@ -116,9 +116,9 @@ class HttpGateway:
 class HttpConnection(asyncio.Protocol):
     """One client. Requests are answered one at a time, in order, also when pipelined.
 
-    While one is being answered only the next piece is read, so what a client can make us hold is
-    one request, one response and that piece. Somebody has to read: only a reader learns that the
-    client has gone, and what waits on its behalf must not wait in vain.
+    While one is being answered only the next piece is read, so a client can make the server hold
+    one request, one response and that piece. Reading must go on, because only a read detects that
+    the client has gone, and whatever waits for it must then end.
     """
 
     def __init__(self, gateway: HttpGateway) -> None:
@@ -131,7 +131,7 @@ class HttpConnection(asyncio.Protocol):
         self._head: h11.Request | None = None
         self._target = ""
         self._body = bytearray()
-        # Whether this very request is being counted, and whether that was too much.
+        # Whether this request is being counted, and whether that was too much.
         self._is_adding = False
         self._is_outheld = False
         self._dropped_bytes = 0
@@ -149,7 +149,7 @@ class HttpConnection(asyncio.Protocol):
         if self._gateway.admission.enter(self):
             self._set_timer(IDLE_MS_MAX)
         else:
-            self._fail(Refused(_TOO_MANY, "There are too many HTTP connections."))
+            self._fail(Refused(_TOO_MANY, "There are too many HTTP connections: try again later."))
 
     def data_received(self, data: bytes) -> None:
         if self._transport is None or self._is_ending:
@@ -164,7 +164,9 @@ class HttpConnection(asyncio.Protocol):
         self._advance()
 
     def _drop(self, size_bytes: int) -> None:
-        """Read on after the end, for the client to see why, and not for ever."""
+        """Read and drop input after the end, within a limit, so that the client can read the
+        answer.
+        """
         self._dropped_bytes += size_bytes
         if self._dropped_bytes > LINGER_BYTES_MAX:
             self.abort()
@@ -172,7 +174,7 @@ class HttpConnection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Keep our half open while an answer is on its way; TLS cannot.
 
-        Who says nothing more has mostly gone: what would only wait on its behalf ends.
+        A client that closes its half has usually gone: whatever only waits for it ends.
         """
         self._end_waiting()
         if self._transport is not None and not self._is_ending:
@@ -198,7 +200,7 @@ class HttpConnection(asyncio.Protocol):
             self._go_on(self._transport)
 
     def shut_down(self) -> None:
-        """Close now, or after the answer that is under way."""
+        """Close now, or after the answer under way."""
         self._is_ending = True
         self._end_waiting()
         if not self._is_answering:
@@ -220,7 +222,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.abort()
 
     async def answer(self, request: HttpRequest) -> None:
-        """Respond to one request, then go on with what came after it."""
+        """Answer one request, then continue with the input after it."""
         response = await self._gateway.respond(request)
         self._is_answering = False
         self._departure = None
@@ -234,7 +236,7 @@ class HttpConnection(asyncio.Protocol):
             self._departure.happen()
 
     def _advance(self) -> None:
-        """Take events until a request is whole or more bytes are needed."""
+        """Process events until a request is complete or more bytes are needed."""
         try:
             while self._is_writable and not self._is_answering and not self._is_ending:
                 event = self._http.next_event()
@@ -265,15 +267,19 @@ class HttpConnection(asyncio.Protocol):
             raise _too_large()
         self._hold(len(self._body))
         if self._is_outheld:
-            raise Refused(SERVER_BUSY, "Too many requests are coming in at once: try again.")
+            raise Refused(SERVER_BUSY, "Too many requests are being received at once: try again.")
 
     def end_holding(self) -> None:
-        """Others need the room that an unfinished request takes (holdings.Holder)."""
+        """Others need the room of this incomplete request (holdings.Holder)."""
         if self._is_adding:
             self._is_outheld = True
         else:
             self._fail(
-                Refused(SERVER_BUSY, "Too many requests are coming in at once: send it faster.")
+                Refused(
+                    SERVER_BUSY,
+                    "Too many requests are being received at once, and this one came too slowly: "
+                    "send it again, faster.",
+                )
             )
 
     def _hold(self, size_bytes: int) -> None:
@@ -321,7 +327,7 @@ class HttpConnection(asyncio.Protocol):
     def _switch(
         self, websockets: WebSockets, head: h11.Request, transport: asyncio.Transport
     ) -> None:
-        """Leave the connection to a WebSocket, or say why there is none."""
+        """Hand the connection over to a WebSocket, or refuse it."""
         try:
             headers = websockets.switch(head.method.decode(), head.headers)
         except Refused as refusal:
@@ -396,7 +402,7 @@ class HttpConnection(asyncio.Protocol):
         self._advance()
 
     def _fail(self, refusal: Refused) -> None:
-        """Answer a request that cannot be read, if it may be answered, and close."""
+        """Answer an unreadable request, if possible, and close."""
         self._is_ending = True
         self._drop_body()
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -407,7 +413,7 @@ class HttpConnection(asyncio.Protocol):
             self._close()
             return
         # Closing with unread bytes resets the connection, and the client would see that instead of
-        # the answer: what it is still sending is read and dropped for a moment.
+        # the answer: further input is read and dropped for a moment.
         transport.write_eof()
         self._set_timer(LINGER_MS_MAX)
 
@@ -425,7 +431,7 @@ class HttpConnection(asyncio.Protocol):
         self._gateway.admission.unread.note(self, self.unread_bytes(), now_ms)
 
     def unread_bytes(self) -> int:
-        """What the client has been sent and does not read (unread.Reader)."""
+        """The bytes that the client was sent and has not read (unread.Reader)."""
         if self._is_writable or self._transport is None:
             return 0
         return self._transport.get_write_buffer_size()
@@ -439,7 +445,7 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is None:
             return
         self._transport.close()
-        # What is still buffered is sent first; a client that takes none of it is cut off.
+        # Buffered output is sent first; a client that reads none of it is disconnected.
         self._set_timer(WRITE_MS_MAX)
 
     def _set_timer(self, delay_ms: int) -> None:
@@ -455,7 +461,9 @@ class HttpConnection(asyncio.Protocol):
 
 def _check_head(head: h11.Request) -> None:
     if head.http_version not in (b"1.0", b"1.1"):
-        raise Refused(_VERSION, f"HTTP/{head.http_version.decode()} is not spoken here.")
+        raise Refused(
+            _VERSION, f"HTTP/{head.http_version.decode()} is not supported: use HTTP/1.1."
+        )
     for name, value in head.headers:
         if name == b"content-length" and int(value) > BODY_BYTES_MAX:
             raise _too_large()

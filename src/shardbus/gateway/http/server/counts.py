@@ -6,9 +6,9 @@ from http import HTTPStatus
 from typing import Final, final
 
 ENTITIES_MAX: Final = 200
-"""Entities that are counted, and shown in metrics, each for itself."""
+"""Entities that are counted, and shown in metrics, separately."""
 OTHER: Final = "(other)"
-"""As an entity's name, which never has parentheses: all those beyond."""
+"""In place of an entity's name, which never has parentheses: all further entities."""
 
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "POST", "PUT"})
 
@@ -22,7 +22,7 @@ RENEWED: Final = "renewed"
 
 @final
 class HttpCounts:
-    """Counters that only rise; their labels are bounded."""
+    """Ascending counters with bounded labels."""
 
     def __init__(self, entities_max: int = ENTITIES_MAX) -> None:
         self.requests: dict[tuple[str, int], int] = {}
@@ -36,17 +36,17 @@ class HttpCounts:
         self.requests[key] = self.requests.get(key, 0) + 1
 
     def count(self, entity: str, what: str, messages: int = 1) -> None:
-        """So many messages of an entity were sent, locked, deleted, completed and so on."""
+        """Count messages of an entity by operation: sent, locked, deleted, completed and so on."""
         key = (self._label(entity), what)
         self.messages[key] = self.messages.get(key, 0) + messages
 
     def unauthorized(self) -> int:
-        """Requests that were refused for want of a token, or of its rights."""
+        """Requests refused because of a missing token or right."""
         refused = HTTPStatus.UNAUTHORIZED
         return sum(count for (_, status), count in self.requests.items() if status == refused)
 
     def forget(self, entity: str) -> None:
-        """The entity is deleted: its label is free for another."""
+        """The entity was deleted: its label is free for another."""
         self._entities.discard(entity)
         for key in [key for key in self.messages if key[0] == entity]:
             del self.messages[key]

@@ -1,4 +1,4 @@
-"""Who may ask: the token of a request, and the rights it must give."""
+"""Checks the token of a request, and the rights it must give."""
 
 from __future__ import annotations
 
@@ -13,29 +13,31 @@ from shardbus.core.namespace.address import audience_path
 from shardbus.gateway.http.server.message import HttpRequest
 from shardbus.gateway.http.server.refusal import invalid, shown
 
-# What a URI has besides its path. Who reads a name as a URI and who reads it as a path would see
-# two entities, and the right to one would open the other.
+# Parts of a URI other than its path. With them, code that reads a name as a URI and code that reads
+# it as a path would see two entities, and the right to one would open the other.
 _URI: Final = re.compile(r"[?#]|://")
 
 
 @final
 class Gate:
-    """Checks the Authorization header; the right comes before the question what exists."""
+    """Checks the Authorization header, before anything reveals which entities exist."""
 
     def __init__(self, namespace: Namespace, authorizer: Authorizer) -> None:
         self._namespace = namespace
         self._authorizer = authorizer
 
     def grant_of(self, request: HttpRequest, audience: str | None = None, below: str = "") -> Grant:
-        """What the token of a request gives for an audience, or for what it is for itself.
+        """What the token of a request grants for an audience, or for its own resource.
 
-        `below` is a path under the audience for which a token may be as well, unless that is the
-        name of another entity: then it is for that one. Refused when there is no token, or none
-        that is good for that.
+        The token may also be for `below`, a path under the audience, unless that is the name of
+        another entity. Refused without a token that is good for one of these.
         """
         token = token_of(request)
         if not token:
-            raise Refused(UNAUTHORIZED, "MissingToken: The request has no Authorization header.")
+            raise Refused(
+                UNAUTHORIZED,
+                "MissingToken: The request has no Authorization header: send a token in it.",
+            )
         try:
             scope = self._authorizer.scope_of(token)
             if self._namespace.find(scope) is not None:
@@ -55,11 +57,11 @@ class Gate:
     ) -> None:
         """Refused unless the token gives all of `right`, or of `otherwise`, on an entity.
 
-        An empty name is the namespace itself. `below` is as in `grant_of`. A name that no entity
-        can have, because it would be more of a URI than its path, is refused whoever asks.
+        An empty name means the namespace itself. `below` is as in `grant_of`. A name that no entity
+        can have, because it is more than the path of a URI, is always refused.
         """
         if _URI.search(name):
-            raise invalid(f"{shown(name)} is no name: it has '?', '#' or '://'.")
+            raise invalid(f"{shown(name)} is not a valid name: it has '?', '#' or '://'.")
         grant = self.grant_of(request, "/" + name, below)
         path = audience_path("/" + name)
         if _allows_all(grant, right, path) or (otherwise and _allows_all(grant, otherwise, path)):
@@ -70,7 +72,7 @@ class Gate:
 def token_of(request: HttpRequest, header: str = "authorization") -> str:
     """The token of a request; empty when there is none.
 
-    Administration clients that are given a ready-made token write `Bearer` before it, too.
+    Administration clients with a ready-made token write `Bearer` before it, too.
     """
     return request.headers.get(header, "").removeprefix("Bearer ")
 

@@ -1,4 +1,4 @@
-"""A request and a response, whole and in memory, without a connection."""
+"""A request and a response, complete and in memory, without a connection."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.namespace.address import host_of
 
 QUERY_FIELDS_MAX: Final = 32
-# The longest names, every character of them escaped, and what stands between: to find out what a
-# path means takes time in proportion to it, and no token is looked at before.
+# The longest names, with every character escaped, and separators: parsing a path takes time in
+# proportion to its length, and comes before the token is checked.
 PATH_CHARACTERS_MAX: Final = 4_096
 PATH_SEGMENTS_MAX: Final = 160
 
@@ -24,7 +24,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 @final
 class Departure:
-    """Whether the client of a request has gone; who waits on its behalf is told, once."""
+    """Whether the client of a request has gone; waiting operations are told, once."""
 
     def __init__(self) -> None:
         self.has_happened = False
@@ -46,13 +46,13 @@ class Departure:
 
 @final
 class HttpRequest:
-    """What a client asked for. `headers` are keyed in lower case; of repeated ones the last counts.
+    """A client's request. `headers` are keyed in lower case; of repeated ones the last counts.
 
     `path` is percent-decoded and has no slash at either end; `raw_segments` are its parts as they
-    were sent. `query` keys are in lower case. `header_names` gives a name back as it was written.
-    `peer` is the address that counts for the client (see `peer_of`), "" when it is not known, and
-    `vouched` is to be called when its token is good: a known client keeps its place longer.
-    `grant` is what that token gives.
+    were sent. `query` keys are in lower case. `header_names` maps a name to its original spelling.
+    `peer` is the address that the client counts for (see `peer_of`), "" when unknown. Call
+    `vouched` when its token is good: an authorised client keeps its place longer. `grant` is what
+    that token gives.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class HttpRequest:
         is_secure: bool,
         peer: str = "",
     ) -> None:
-        """Refused when the target is not a path, or a URL, with a readable query, or too long."""
+        """Refused when the target is not a path or URL with a readable query, or is too long."""
         self.method = method
         self.headers = headers
         self.header_names: dict[str, str] = {}
@@ -79,29 +79,32 @@ class HttpRequest:
             parts = urlsplit(target)
             fields = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
         except ValueError as error:
-            raise Refused(INVALID_ARGUMENT, "The request target cannot be read.") from error
+            raise Refused(
+                INVALID_ARGUMENT,
+                "The request target cannot be read: use a path, or a URL, with a valid query.",
+            ) from error
         if len(parts.path) > PATH_CHARACTERS_MAX or parts.path.count("/") > PATH_SEGMENTS_MAX:
-            raise Refused(INVALID_ARGUMENT, "The path is longer than any that there can be.")
+            raise Refused(INVALID_ARGUMENT, "The path is longer than that of any entity.")
         self.path = unquote(parts.path).strip("/")
         self.raw_segments = parts.path.strip("/").split("/")
         self.query = {name.lower(): value for name, value in fields}
 
     def base_url(self, default_host: str) -> str:
-        """Scheme and authority under which the client knows us."""
+        """Scheme and authority by which the client addresses the server."""
         return f"{'https' if self.is_secure else 'http'}://{self.host(default_host)}"
 
     def host(self, default_host: str) -> str:
-        """What the client calls us by, with the port if it says one."""
+        """The host by which the client addresses the server, with the port if it gives one."""
         return host_of(self.headers.get("host", ""), default_host)
 
 
 def _nobody_hears() -> None:
-    """The request came without a connection."""
+    """Ignored: the request came without a connection."""
 
 
 @final
 class HttpResponse:
-    """What is answered; length, date and connection headers are the connection's business."""
+    """The answer; the connection adds length, date and connection headers."""
 
     def __init__(self, status: int, content_type: str, body: str | bytes = b"") -> None:
         self.status = status

@@ -1,9 +1,9 @@
-"""Under which names a bus with the public key answers: none that a web site could have given it.
+"""The host names under which a bus with the public key answers: none that a web site could use.
 
-A page may ask its own site for anything, and whoever runs that site's DNS may let its name mean
-127.0.0.1 a moment later (DNS rebinding). Such a request has the site's name as its host. Names that
-nobody outside can let mean this machine are those of no domain, of reserved domains and of the
-cloud, and addresses.
+A page may send any request to its own site, and the owner of that site's DNS may let its name mean
+127.0.0.1 a moment later (DNS rebinding). Such a request has the site's name as its host. Safe names
+are those without a domain, those of reserved domains and of the cloud, and addresses: nobody
+outside can let them mean this machine.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _SAFE_DOMAINS: Final = (".localhost", ".internal", ".servicebus.windows.net")
 def check_host(host: str) -> None:
     """Refused when a Host header is a name that a web site could have given this machine.
 
-    Programs that send none are let through: every browser sends one.
+    Requests without one are allowed: every browser sends one.
     """
     if host and not _is_safe(host):
         raise Refused(
             _MISDIRECTED,
             f"The bus has the public development key and does not answer as {shown(host)}: "
-            "use localhost, or give the bus a key of its own with --sas-key-file.",
+            "use localhost, or give the bus its own key with --sas-key-file.",
         )
 
 

@@ -1,4 +1,4 @@
-"""What HTTP messaging refuses in other words than the catalogue's."""
+"""Refusals of HTTP messaging whose status differs from the catalogue's."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _SHOWN_CHARACTERS: Final = 60
 
 
 def invalid(message: str) -> Refused:
-    """Something in the request cannot be read."""
+    """Something in the request is invalid."""
     return Refused(INVALID_ARGUMENT, message)
 
 
 def shown(text: str) -> str:
-    """The beginning of what a client sent, safe to say back."""
+    """The beginning of a client's text, safe to repeat."""
     return ascii(text[:_SHOWN_CHARACTERS])

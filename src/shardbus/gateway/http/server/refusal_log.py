@@ -1,4 +1,4 @@
-"""What the log says of refused requests: enough to help, and never enough to fill a disk."""
+"""Logs refused requests: enough to help, and never enough to fill a disk."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ log = logging.getLogger(__name__)
 
 WINDOW_MS: Final = 60_000
 OF_PEER_MAX: Final = 20
-"""Refusals of one address that are told in a minute ..."""
+"""Refusals of one address that are logged in a minute ..."""
 LINES_MAX: Final = 200
 """... and of all addresses together."""
 
 
 @final
 class RefusalLog:
-    """Tells refusals at INFO as long as they are few, and the others at DEBUG.
+    """Logs refusals at INFO while they are few, and the others at DEBUG.
 
     Anybody who reaches the port can be refused, without a token and as often as they like.
     """
@@ -31,7 +31,7 @@ class RefusalLog:
         self._left_out = 0
 
     def tell(self, peer: str, text: str) -> None:
-        """`peer` is the address that counts for the client."""
+        """`peer` is the address that the client counts for."""
         self._turn()
         told = self._told_by_peer.get(peer, 0)
         if told >= OF_PEER_MAX or self._told >= LINES_MAX:
@@ -43,12 +43,12 @@ class RefusalLog:
         log.info("%s", text)
 
     def _turn(self) -> None:
-        """Begin to count again when a minute is over."""
+        """Start counting again when a minute is over."""
         window = self._clock.steady_ms() // WINDOW_MS
         if window == self._window:
             return
         if self._left_out:
-            log.info("%d more refusals were told at DEBUG only", self._left_out)
+            log.info("%d more refusals were logged at DEBUG only", self._left_out)
         self._window = window
         self._told_by_peer.clear()
         self._told = self._left_out = 0

@@ -1,4 +1,4 @@
-"""Which part of the gateway answers a request; and the one place that turns errors into answers."""
+"""Finds the handler of a request; the only place that turns errors into answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from shardbus.gateway.http.server.target import read_target
 
 log = logging.getLogger(__name__)
 
-# A receive waits as long as a client may ask for, and only then has to be answered.
+# A receive may wait as long as a client may ask for, and must be answered only then.
 ANSWER_MS_MAX: Final = 60_000 + WAIT_MS_MAX
 
 _INTERNAL: Final = ErrorKind("internal", "amqp:internal-error", 500, 50000)
@@ -42,7 +42,7 @@ _WELCOME: Final = (
 )
 
 Health = Callable[[], list[str]]
-"""Says what is wrong; an empty list means healthy."""
+"""Lists problems; an empty list means healthy."""
 
 
 @final
@@ -64,7 +64,7 @@ class Site:
     ) -> None:
         """`system` names this process in the tracking line of errors.
 
-        With a public key, no request is answered that a foreign web page could have made.
+        With a public key, requests that a foreign web page could have made are refused.
         """
         self._admin = admin
         self._health = health
@@ -101,16 +101,18 @@ class Site:
         except Unavailable as failure:
             return self._failed(kind_of(failure), text_of(failure), request)
         except TimeoutError:
-            late = Unavailable(f"There was no answer in {ANSWER_MS_MAX} ms.", is_unknown=True)
+            late = Unavailable(
+                f"The bus did not answer within {ANSWER_MS_MAX} ms.", is_unknown=True
+            )
             return self._failed(kind_of(late), text_of(late), request)
         except Exception:
-            text = "The bus has made a mistake; its log says more."
+            text = "An internal error occurred; the server's log has the details."
             response = self._failed(_INTERNAL, text, request)
             log.exception("%s /%s failed", request.method, request.path)
             return response
 
     def check_access_again(self) -> None:
-        """Let nothing wait any longer for who has lost a right: as if that client had gone."""
+        """End the waiting requests of clients that have lost a right, as if they had gone."""
         for request in list(self._under_way):
             grant = request.grant
             if grant is not None and self._authorizer is not None:
@@ -127,7 +129,7 @@ class Site:
         return response
 
     def refused(self, refusal: Refused, target: str, peer: str) -> HttpResponse:
-        """The answer to a request that cannot be read, but for its target."""
+        """The answer to an unreadable request, of which only the target is known."""
         is_json = self._api is not None and is_api_target(target)
         return self._refused(refusal, text_of(refusal, self._system), is_json, peer)
 
@@ -139,7 +141,7 @@ class Site:
         return self._error(kind, message, self._is_json(request), request.peer)
 
     def _refused(self, refusal: Refused, text: str, is_json: bool, peer: str) -> HttpResponse:
-        """A refusal as an answer, or in the words of the JSON API."""
+        """A refusal as an answer, in JSON for the API."""
         response = self._error(refusal.kind, text, is_json, peer)
         if response.status == HTTPStatus.UNAUTHORIZED:
             response.headers.append(("WWW-Authenticate", "SharedAccessSignature"))
@@ -159,7 +161,7 @@ class Site:
         if not request.path and is_read:
             wants_page = "text/html" in request.headers.get("accept", "").lower()
             return HttpResponse(200, TEXT, _WELCOME) if wants_page else self._admin.root(request)
-        # A queue may be named "health" too; management always says its api-version.
+        # A queue may be named "health" too; management always sends its api-version.
         if request.path == "health" and is_read and "api-version" not in request.query:
             return self._healthy(request)
         if self._api is not None and self._api.has(request):
@@ -172,9 +174,9 @@ class Site:
         return await self._admin.respond(request)
 
     def _is_managed(self, request: HttpRequest) -> bool:
-        """Whether an entity is meant whose own name ends like the URL of messages.
+        """Whether the request is for an entity whose name ends like the URL of messages.
 
-        There is no POST in management, and management always says its api-version.
+        Management has no POST, and always sends its api-version.
         """
         is_possible = request.method != "POST" and "api-version" in request.query
         return is_possible and self._admin.is_entity(request.path)
@@ -188,7 +190,7 @@ class Site:
             )
         answer = reply.document
         if isinstance(answer, documents.Health) and answer.status == documents.HEALTHY:
-            # As the emulator says it, to the letter.
+            # Exactly the emulator's text.
             said = json.dumps({"status": answer.status, "message": answer.message})
             return HttpResponse(reply.status, JSON, said)
         return HttpResponse(reply.status, JSON, write(answer))

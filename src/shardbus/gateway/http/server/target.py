@@ -1,4 +1,4 @@
-"""The URLs of messages: where clients send, receive and settle."""
+"""The URLs of messages, for sending, receiving and settling."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _METHODS: Final = {SEND: ("POST",), HEAD: ("POST", "DELETE"), LOCK: ("PUT", "POS
 
 @final
 class MessageUrl:
-    """What a request is about: `entity_path` is the entity's as the client wrote it.
+    """What a request is about: `entity_path` is the entity as the client wrote it.
 
-    `token` is the lock that a LOCK names, as deliveries carry it. What stands before it in the URL,
-    a message id or a sequence number, is for people: the lock alone names the message. `tail` is
-    what stands behind the entity.
+    `token` is the lock in the URL, in the form of deliveries. The part before it, a message id or a
+    sequence number, is ignored: the lock alone identifies the message. `tail` is the part after the
+    entity.
     """
 
     def __init__(self, kind: str, entity_path: str, tail: list[str], token: bytes = b"") -> None:
@@ -34,7 +34,7 @@ class MessageUrl:
         self.token = token
 
     def address(self) -> Address:
-        """The node; Refused when it cannot be one."""
+        """The node; Refused for an invalid path."""
         return parse_address(self.entity_path)
 
 

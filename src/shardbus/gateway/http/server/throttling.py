@@ -1,4 +1,4 @@
-"""What the namespace may do in a second, as HTTP has to pay for it."""
+"""The throttle of the namespace, as HTTP uses it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from shardbus.gateway.http.server.counts import HttpCounts
 
 
 class HttpThrottle(Protocol):
-    """What the namespace may do in a second, over all protocols."""
+    """How much the namespace may do per second, over all protocols."""
 
     def take(self, credits_wanted: int) -> None:
-        """Pay before something is done; Refused with SERVER_BUSY when it cannot be paid."""
+        """Pay before an operation; Refused with SERVER_BUSY without enough credits."""
         ...
 
     def charge(self, credits_used: int) -> None:
@@ -21,7 +21,7 @@ class HttpThrottle(Protocol):
 
 
 def pay(throttle: HttpThrottle | None, counts: HttpCounts, credits_wanted: int) -> None:
-    """Before something new is done; Refused, and counted, when the namespace may do no more now."""
+    """Pay before new work; Refused, and counted, when the namespace is throttled."""
     if throttle is None:
         return
     try:

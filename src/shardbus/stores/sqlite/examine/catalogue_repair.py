@@ -1,7 +1,7 @@
-"""Reads a catalogue that may be damaged, and writes what is sound in it into a new one.
+"""Reads a catalogue that may be damaged, and writes its sound part into a new one.
 
-The old file stays beside the new one as `catalogue.db.damaged-1` and so on. The fragments of an
-entity whose record is lost are kept by every store, and are nobody's from then on.
+The old file stays beside the new one as `catalogue.db.damaged-1` and so on. Every store keeps the
+fragments of an entity whose record is lost; they become orphans.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from shardbus.stores.sqlite.examine.salvage import Row, Salvage, integer, open_u
 from shardbus.stores.sqlite.examine.swapping import fold_log, put_in_place, remove_file
 from shardbus.stores.sqlite.membership import Holding
 
-# The most that SQLite is asked to say about the pages of one file.
+# The maximum number of page faults that SQLite reports for one file.
 PAGE_FAULTS_MAX = 20
 
 
 def check_catalogue(path: Path) -> CatalogueReport:
-    """Examine the catalogue of a directory that nobody serves; nothing is changed.
+    """Examine the catalogue of an unserved data directory; nothing is changed.
 
     OtherBuild when another build made it.
     """
@@ -47,15 +47,15 @@ def check_catalogue(path: Path) -> CatalogueReport:
     except OtherBuild:
         raise
     except StoreError:
-        # It is told below, and what can be done about it.
+        # Reported below, with advice.
         pass
     connection = open_unchanged(path)
     try:
         _read(connection, report)
     except sqlite3.Error as error:
         report.add(
-            f"it cannot be read: {error}",
-            "nothing can start",
+            f"the catalogue cannot be read: {error}",
+            "no server can start",
             "restore a copy of it, or make a new one with `shardbus check --adopt`",
         )
     finally:
@@ -64,10 +64,10 @@ def check_catalogue(path: Path) -> CatalogueReport:
 
 
 def repair_catalogue(path: Path, holdings: Sequence[Holding], *, now_ms: int, new_id: str) -> str:
-    """Write what is sound into a new file in its place; the name that the old one got.
+    """Write the sound part into a new file in its place; returns the new name of the old file.
 
-    Empty when the file was left as it is, because it is sound or because nothing in it can be
-    read. `holdings` are the stores beside it; `new_id` is for a namespace that has lost its id.
+    Empty when the file was left in place, because it is sound or because nothing in it can be read.
+    `holdings` are the stores beside it; `new_id` is for a namespace that has lost its id.
     """
     found = check_catalogue(path)
     if not found.damages or not found.is_known:
@@ -85,12 +85,12 @@ def repair_catalogue(path: Path, holdings: Sequence[Holding], *, now_ms: int, ne
 
 
 def write_catalogue(path: Path, content: CatalogueReport, holdings: Sequence[Holding]) -> None:
-    """Make a catalogue with this content, which gives out no id that a store knows."""
+    """Create a catalogue with this content; it gives out no id that a store knows."""
     catalogue = SqliteCatalogue(
         path, now_ms=content.created_at_ms, namespace_id=content.namespace_id
     )
     try:
-        # What was deleted comes first: its name may be that of another entity by now.
+        # Deleted entities come first: another entity may have their name by now.
         for each in content.unfinished:
             if each.is_final:
                 catalogue.put(each.entity)
@@ -106,13 +106,13 @@ def write_catalogue(path: Path, content: CatalogueReport, holdings: Sequence[Hol
 
 
 def common_id(holdings: Sequence[Holding]) -> str:
-    """The namespace to which all stores belong; empty when there is no such one."""
+    """The namespace to which all stores belong; empty when they differ."""
     ids = {holding.namespace_id for holding in holdings} - {""}
     return ids.pop() if len(ids) == 1 else ""
 
 
 def page_faults(connection: sqlite3.Connection) -> list[str]:
-    """What SQLite has to say against the pages of a file."""
+    """SQLite's findings about the pages of a file."""
     rows = connection.execute(f"PRAGMA integrity_check({PAGE_FAULTS_MAX})").fetchall()
     return [str(row[0]).replace("\n", "; ") for row in rows if row[0] != "ok"]
 
@@ -130,7 +130,7 @@ def _highest_id(content: CatalogueReport, holdings: Sequence[Holding]) -> int:
 def _read(connection: sqlite3.Connection, report: CatalogueReport) -> None:
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     if application_id != APPLICATION_ID:
-        raise sqlite3.DatabaseError("it is a database of something else")
+        raise sqlite3.DatabaseError("the file is a database of another application")
     for fault in page_faults(connection):
         report.add(f"pages: {fault}", "entities may be missing")
     salvage = Salvage(connection)
@@ -155,8 +155,8 @@ def _read(connection: sqlite3.Connection, report: CatalogueReport) -> None:
     except ValueError:
         report.add(
             "the access rules are damaged",
-            "the server cannot start; after a repair the namespace has no rules but the root rule "
-            "of the settings, and all others are to be made again",
+            "the server cannot start; after a repair the namespace has no access rules "
+            "except the root rule of the settings, and all others must be created again",
         )
 
 
@@ -177,8 +177,8 @@ def _add_entity(report: CatalogueReport, row: Row) -> None:
     report.damaged_ids.append(integer(row[0]))
     damage = report.add(
         f"the record of the entity {row[3]!r} is damaged",
-        "it is not served; after a repair its name is free, and its fragments are kept as orphans "
-        "of which `shardbus orphans recover` makes a queue",
+        "the entity is not served; after a repair its name is free, and its fragments are "
+        "kept as orphans, of which `shardbus orphans recover` makes a queue",
     )
     damage.entity_id = integer(row[0])
 
@@ -189,15 +189,15 @@ def _add_unfinished(report: CatalogueReport, row: Row) -> None:
         report.unfinished.append(Unfinished(entity, is_final=row[3] == 1))
         return
     damage = report.add(
-        "the note about an entity that was being created or deleted is damaged",
-        "after a repair its fragments are kept as orphans",
+        "the record of an unfinished creation or deletion is damaged",
+        "after a repair the fragments of that entity are kept as orphans",
     )
     damage.entity_id = integer(row[0])
     damage.is_loss = False
 
 
 def set_catalogue_aside(path: Path) -> str:
-    """Give a catalogue of which nothing can be read another name, and return that."""
+    """Rename a catalogue that cannot be read at all, and return its new name."""
     for number in range(1, 1_000):
         kept = path.with_name(f"{path.name}.damaged-{number}")
         if not kept.exists():
@@ -207,4 +207,4 @@ def set_catalogue_aside(path: Path) -> str:
                 if beside.exists():
                     beside.rename(kept.with_name(kept.name + suffix))
             return kept.name
-    raise StoreError(f"{path}: there are too many damaged copies of it; remove some")
+    raise StoreError(f"{path}: there are too many damaged copies of this file; remove some")

@@ -1,4 +1,4 @@
-"""Examines the files of a data directory that nobody serves; changes nothing."""
+"""Examines the files of an unserved data directory; changes nothing."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def check_store(path: Path, progress: Progress) -> StoreReport:
 
 
 def not_there(path: Path) -> StoreReport:
-    """The report on a link that leads nowhere."""
+    """The report about a link whose target does not exist."""
     report = StoreReport(path.name, broker_index(path))
-    _add_whole(report, f"{path.resolve()} is not there: the disk may not be mounted")
+    _add_whole(report, f"{path.resolve()} does not exist: the disk may not be mounted")
     return report
 
 
@@ -79,8 +79,8 @@ def _namespace_of(connection: sqlite3.Connection, report: StoreReport) -> str:
         report.damages.append(
             Damage(
                 report.file,
-                f"to which namespace it belongs cannot be read: {error}",
-                meaning="after a repair it belongs to the namespace that is started with it",
+                f"the namespace of the file cannot be read: {error}",
+                meaning="after a repair the file belongs to the namespace that is started with it",
                 is_loss=False,
             )
         )
@@ -95,7 +95,7 @@ def _check_pages(connection: sqlite3.Connection, report: StoreReport) -> None:
     for fault in faults:
         report.is_torn = True
         report.damages.append(
-            Damage(report.file, f"pages: {fault}", meaning="rows may be missing or doubled")
+            Damage(report.file, f"pages: {fault}", meaning="rows may be missing or duplicated")
         )
 
 
@@ -105,7 +105,7 @@ def _add_whole(report: StoreReport, what: str) -> None:
         Damage(
             report.file,
             what,
-            meaning="nothing in it can be served",
-            advice="restore a copy of the file; a repair cannot read it",
+            meaning="nothing in the file can be served",
+            advice="restore a copy of the file; a repair cannot read this one",
         )
     )

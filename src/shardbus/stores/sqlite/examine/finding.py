@@ -1,4 +1,4 @@
-"""What a walk over a store file meets, and how it is told."""
+"""What a walk over a store file finds, and how it is reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FoundPlace(NamedTuple):
 
 @final
 class Stored:
-    """The bytes of a chunk. One with parts has a body as if it had all to itself.
+    """The bytes of a chunk. A chunk with parts has the body that it would have without sharing.
 
     `parts` are those that its head names and that could be read.
     """
@@ -48,9 +48,9 @@ class Stored:
 
 @final
 class FoundPiece:
-    """A chunk of the main line as it was read. `lost` are positions that cannot be served.
+    """A chunk of the main line as it was read. The positions in `lost` cannot be served.
 
-    `records` is None when the chunk cannot be used at all; then `lost` names what was left in it.
+    `records` is None when the chunk cannot be used at all; then `lost` has what was left in it.
     """
 
     def __init__(self, place: FoundPlace, stored: Stored) -> None:
@@ -63,7 +63,7 @@ class FoundPiece:
         self.lost: list[int] = []
 
     def holes(self) -> int:
-        """The numbers of its span that none of its messages has."""
+        """The numbers of its span that no message has."""
         return 0 if self.records is None else holes_of(self.records)
 
     def payload(self, position: int) -> bytes:
@@ -91,11 +91,11 @@ class Aside:
         self.is_lost = False
 
     def entry(self, base: int) -> Entry | None:
-        """What its record says, None if that is damaged."""
+        """The contents of its record, None if it is damaged."""
         return unpack_state(self.key, base, self.data)
 
     def session_name(self, base: int) -> bytes | None:
-        """The session under which it should be found; None: under none."""
+        """The session under which it should be found; None: under no session."""
         entry = self.entry(base)
         return None if entry is None else session_of(entry)
 
@@ -113,19 +113,19 @@ def count_in(line: LineCounters, state: int, size_bytes: int) -> None:
 
 @final
 class Owner:
-    """A fragment of the file, its counters as they are stored and as they are counted here."""
+    """A fragment of the file, with its stored counters and the counters computed here."""
 
     def __init__(self, row: Row) -> None:
         self.local, self.entity_id, self.number = map(integer, row[:3])
         self.is_deleted = integer(row[4]) == 1
-        # Whether the file says that it ever had a chunk with parts.
+        # Whether the file says that the fragment ever had a chunk with parts.
         self.has_parts = integer(row[5]) == 1
         self.base = sequence_base(self.number)
         self.stored: Counters | None = unpack_counters(self.local, blob(row[3]))
         self.counted = new_counters()
-        # Some sizes could not be read, so that the bytes cannot be compared.
+        # False when some sizes could not be read, so that the bytes cannot be compared.
         self.is_size_known = True
-        # Whether a record was lost that may have said which numbers it used.
+        # Whether a record was lost that may have said which numbers the fragment used.
         self.has_lost_records = False
 
     def saw(self, key: int, line: int, size_bytes: int, state: int) -> None:
@@ -137,7 +137,7 @@ class Owner:
 
 
 class Sink(Protocol):
-    """Takes what a survey finds: fragments, messages in the order of keys, then the rest."""
+    """Receives what a survey finds: fragments, messages in the order of keys, then the rest."""
 
     def fragment(self, owner: Owner) -> None: ...
 
@@ -146,7 +146,9 @@ class Sink(Protocol):
     def aside(self, owner: Owner, aside: Aside) -> None: ...
 
     def stray(self, owner: Owner | None, piece: FoundPiece) -> None:
-        """A chunk that no row names, or that names no fragment (then `owner` is None)."""
+        """A chunk that no row refers to, or whose fragment does not exist (then `owner` is
+        None).
+        """
         ...
 
     def state(self, owner: Owner, name: bytes, set_at_ms: int, data: bytes) -> None:
@@ -158,7 +160,7 @@ class Sink(Protocol):
         ...
 
     def record(self, owner: Owner, kind: int, key: bytes, data: bytes) -> None:
-        """A sound record that the fragment keeps, packed."""
+        """A sound record of the fragment, packed."""
         ...
 
     def staged(self, owner: Owner, piece: StagedPiece, bodies: Mapping[int, bytes]) -> None:
@@ -168,42 +170,42 @@ class Sink(Protocol):
 
 @final
 class Nowhere:
-    """The sink of those who only want the report."""
+    """A sink for surveys that only report."""
 
     def fragment(self, owner: Owner) -> None:
-        """It is in the report."""
+        """Ignored: the report has it."""
 
     def piece(self, owner: Owner, piece: FoundPiece) -> None:
-        """It is in the report."""
+        """Ignored: the report has it."""
 
     def aside(self, owner: Owner, aside: Aside) -> None:
-        """It is in the report."""
+        """Ignored: the report has it."""
 
     def stray(self, owner: Owner | None, piece: FoundPiece) -> None:
-        """It is in the report."""
+        """Ignored: the report has it."""
 
     def state(self, owner: Owner, name: bytes, set_at_ms: int, data: bytes) -> None:
-        """It is in the report."""
+        """Ignored: the report has it."""
 
     def remembered(self, owner: Owner, key: int, at_ms: int, data: bytes) -> None:
-        """It is in the report."""
+        """Ignored: the report has it."""
 
     def record(self, owner: Owner, kind: int, key: bytes, data: bytes) -> None:
-        """It is in the report."""
+        """Ignored: the report has it."""
 
     def staged(self, owner: Owner, piece: StagedPiece, bodies: Mapping[int, bytes]) -> None:
-        """It is in the report."""
+        """Ignored: the report has it."""
 
 
 @final
 class Findings:
-    """Adds to a report what is wrong."""
+    """Adds findings to a report."""
 
     def __init__(self, report: StoreReport) -> None:
         self.report = report
 
     def lose(self, owner: Owner, what: str, keys: list[int]) -> None:
-        """Messages that cannot be served; without any, nothing is lost."""
+        """Report messages that cannot be served; without any, report damage without loss."""
         if keys:
             numbers = [sequence_of(owner.base, key) for key in keys]
             meaning = f"{len(keys)} messages cannot" if len(keys) > 1 else "1 message cannot"
@@ -212,7 +214,7 @@ class Findings:
             self.mend(owner, what)
 
     def mend(
-        self, owner: Owner | None, what: str, meaning: str = "no message is lost by it"
+        self, owner: Owner | None, what: str, meaning: str = "no message is lost because of this"
     ) -> None:
         self.add(what, meaning, owner)
         self.report.damages[-1].is_loss = False

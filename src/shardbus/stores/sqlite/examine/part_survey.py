@@ -1,4 +1,4 @@
-"""The part of a survey that is about payloads which several chunks have in common."""
+"""Surveys the parts: payloads that several chunks share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COUNT = "INSERT INTO temp.used VALUES (?, 1) ON CONFLICT (part) DO UPDATE SET u
 
 @final
 class PartSurvey:
-    """Reads the parts of chunks, and counts who has which."""
+    """Reads the parts of chunks, and counts their users."""
 
     def __init__(
         self, connection: sqlite3.Connection, salvage: Salvage, findings: Findings
@@ -29,19 +29,19 @@ class PartSurvey:
         connection.execute("CREATE TEMP TABLE used (part INTEGER PRIMARY KEY, users INT)")
 
     def stored(self, number: int, row: Row) -> Stored:
-        """The chunk of a row `head, body`, put together if it has parts."""
+        """The chunk of a row `head, body`, assembled if it has parts."""
         head = blob(row[0])
         listed = listed_parts(row[1])
         _, named = unpack_spots(head)
         if not named and not is_shared(head) and listed is None:
             return Stored(head, blob(row[1]))
-        # A damaged head still has its parts; the list beside it says which.
+        # A damaged head still has its parts; the list beside it names them.
         for part in named or listed or ():
             self.use(part)
         if named:
             self._locals.add(local_of(head_key(head)))
         if named and listed != named:
-            self._findings.mend(None, f"chunk {number} lists other parts than it has")
+            self._findings.mend(None, f"chunk {number} lists other parts than its head")
         bodies: dict[int, bytes] = {}
         for part in named or listed or ():
             body = self.body(part)
@@ -52,11 +52,11 @@ class PartSurvey:
         return Stored(head, assembled(head, bodies), bodies)
 
     def finish(self, owners: Mapping[int, Owner]) -> None:
-        """Compare the counts; nothing is lost by a wrong one, but too much is kept or let go."""
+        """Compare the counts. A wrong count loses nothing, but too much is kept or released."""
         for local in sorted(self._locals):
             owner = owners.get(local)
             if owner is not None and not owner.has_parts:
-                what = "the fragment keeps chunks with parts and does not say so"
+                what = "the fragment has chunks with parts, but its row does not say so"
                 self._findings.mend(owner, what)
         sql = "SELECT users FROM temp.used WHERE part = ?"
         for row in self._salvage.rows("part_users", "part", "users"):
@@ -65,15 +65,15 @@ class PartSurvey:
             users = 0 if found is None else int(found[0])
             if users != stored:
                 self._findings.mend(
-                    None, f"part {part} is said to have {stored} users, not {users}"
+                    None, f"part {part} is recorded with {stored} users, but has {users}"
                 )
         for row in self._salvage.rows("part", "id", "length(body)"):
             part = integer(row[0])
             if self._connection.execute(sql, (part,)).fetchone() is None:
-                self._findings.mend(None, f"part {part} is of no chunk and of no stage")
+                self._findings.mend(None, f"part {part} belongs to no chunk and to no stage")
 
     def use(self, part: int) -> None:
-        """Count one more who has a part."""
+        """Count one more user of a part."""
         self._connection.execute(_COUNT, (part,))
 
     def body(self, part: int) -> bytes | None:
@@ -85,7 +85,7 @@ class PartSurvey:
 
 
 def listed_parts(body: object) -> list[int] | None:
-    """The parts that stand in place of a body, as far as they can be read; None when it is one."""
+    """The parts listed in place of a body, as far as they can be read; None when it is a body."""
     if not isinstance(body, str):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Writes what is sound in a damaged store into a new file, and puts that in its place.
+"""Writes the sound part of a damaged store into a new file, which replaces the old one.
 
-The old file stays beside it as `NAME.damaged-1`, `-2` and so on. Until the new one is whole and
-on the disk the old one is in its place, so a repair may be killed at any moment and run again.
+The old file stays beside it as `NAME.damaged-1`, `-2` and so on. The old file is replaced only when
+the new one is complete and durable, so a repair may be killed at any moment and run again.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ from shardbus.stores.sqlite.examine.salvage import Salvage, blob, integer, open_
 from shardbus.stores.sqlite.examine.swapping import fold_log, put_in_place, remove_file
 from shardbus.stores.sqlite.staged import StagedPiece
 
-# Where counters are lost, or records of what was forwarded may be, sequence numbers go on this far
-# behind the last one that was found, so that none is given out twice.
+# Where counters are lost, or records of forwarded messages may be, sequence numbers continue this
+# far after the last one found, so that none is given out twice.
 COUNTER_SKIP: Final = 1 << 32
 ROWS_PER_COMMIT: Final = 5_000
 
@@ -58,7 +58,7 @@ ROWS_PER_COMMIT: Final = 5_000
 def repair_store(path: Path, progress: Progress) -> Repaired:
     """Repair one store if it is damaged. StoreError when it is being served or cannot be written.
 
-    A sound file, and one of which nothing can be read, are left as they are.
+    A sound file, and a file that cannot be read at all, are left as they are.
     """
     real = path.resolve()
     if not real.exists():
@@ -120,7 +120,9 @@ class Copy:
         connection.execute("BEGIN IMMEDIATE")
 
     def belong(self, namespace_id: str, highest_entity_id: int) -> None:
-        """Let the new file belong to the namespace of the old one, and remember its ids."""
+        """Let the new file belong to the namespace of the old one, with the same highest entity
+        id.
+        """
         highest = max([highest_entity_id, *(each.entity_id for each in self._owners.values())])
         self._write("UPDATE entity_ids SET highest = ?", (highest,))
         if namespace_id:
@@ -166,7 +168,7 @@ class Copy:
         sql = "INSERT OR IGNORE INTO session_state VALUES (?, ?, ?)"
         if self._write(sql, (session, set_at_ms, data)):
             found = unpack_session_state(data)
-            assert found is not None, "a survey tells of sound states alone"
+            assert found is not None, "a survey must report only sound states"
             counters = self._counters[owner.local]
             counters.states += 1
             counters.state_bytes += len(found.state)
@@ -188,14 +190,14 @@ class Copy:
 
     def stray(self, owner: Owner | None, piece: FoundPiece) -> None:
         gone = "-1" if owner is None else str(piece.gone)
-        # Several chunks may have the same parts, so these are kept once here too.
+        # Several chunks may share parts, so each part is written once here too.
         self._add_part_bodies(piece.stored.parts)
         body = b"" if piece.stored.parts else piece.body
         row = (piece.place.first, gone, piece.head, body)
         self._write("INSERT INTO temp.stray VALUES (?, ?, ?, ?)", row)
 
     def finish(self, *, is_torn: bool) -> None:
-        """Decide on strays and store the counters."""
+        """Decide about strays and store the counters."""
         for key, gone, head, body in self._connection.execute("SELECT * FROM temp.stray"):
             chunk = self._with_parts(head) or Stored(head, body)
             piece = FoundPiece(FoundPlace(key, 0, 0, len(chunk.body), 0), chunk)
@@ -209,7 +211,7 @@ class Copy:
             found = max(counters.last_counter, owner.counted.last_counter)
             if stored is not None:
                 found = max(found, stored.last_counter)
-            # Messages may have been forwarded under numbers above the last one of a message.
+            # Messages may have been forwarded under numbers above the last message.
             if stored is None or owner.has_lost_records or is_torn:
                 found = min(found + COUNTER_SKIP, COUNTER_MAX)
             counters.last_counter = found
@@ -219,9 +221,9 @@ class Copy:
         self._connection.execute("COMMIT")
 
     def _restore(self, piece: FoundPiece) -> bool:
-        """Let a whole chunk that lost its row be served again, except what is known otherwise.
+        """Serve a whole chunk that lost its row again, except messages that were found elsewhere.
 
-        Not where there are sessions: nobody could tell of which one it was.
+        Not where there are sessions: the session of such a message is unknown.
         """
         start, records = piece.place.first, piece.records
         owner = self._owners.get(local_of(start))
@@ -270,7 +272,7 @@ class Copy:
         return number
 
     def _add_parts(self, owner: Owner, stored: Stored, parts: list[int]) -> str:
-        """What stands in place of the body: parts keep their numbers, which are in the head."""
+        """The list in place of the body: parts keep their numbers, because the head has them."""
         self._use_parts(parts, stored.parts)
         self._write("UPDATE fragment SET has_parts = 1 WHERE local = ?", (owner.local,))
         return str(parts)
@@ -289,7 +291,7 @@ class Copy:
             self._write("INSERT OR IGNORE INTO part VALUES (?, ?)", (part, body))
 
     def _with_parts(self, head: bytes) -> Stored | None:
-        """A stray chunk with its parts, None for one without."""
+        """A stray chunk with its parts, None for a chunk without parts."""
         named = unpack_spots(head)[1]
         bodies: dict[int, bytes] = {}
         for part in named:
@@ -306,7 +308,7 @@ class Copy:
         self._count(owner, key, line, size_bytes, SET_ASIDE)
 
     def _enter(self, *row: int | bytes | None) -> None:
-        # Triggers of the new file keep the ranks of its sessions.
+        # Triggers of the new file maintain the ranks of its sessions.
         self._write("INSERT OR IGNORE INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
     def _session(self, owner: Owner, name: bytes) -> int:
@@ -320,7 +322,7 @@ class Copy:
         return self._connection.execute(sql, (owner.local,)).fetchone() is not None
 
     def keep(self, key: int, head: bytes, body: bytes) -> None:
-        """As evidence: never served, for whoever wants to look at it."""
+        """Keep a chunk as evidence; it is never served."""
         self._write("INSERT OR IGNORE INTO evidence VALUES (?, ?, ?)", (key, head, body))
 
     def _count(self, owner: Owner, key: int, line: int, size_bytes: int, state: int) -> None:
@@ -334,7 +336,7 @@ class Copy:
         self.served += 1
 
     def _write(self, sql: str, row: tuple[int | str | bytes | None, ...]) -> bool:
-        """Whether it changed anything."""
+        """Execute a statement; returns whether it changed anything."""
         is_new = self._connection.execute(sql, row).rowcount > 0
         self._rows += 1
         if self._rows % ROWS_PER_COMMIT == 0:

@@ -1,4 +1,4 @@
-"""Reading a database that may be damaged: whatever can be read, and where something could not."""
+"""Reads a database that may be damaged: everything readable, and where something is not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, final
 
 KEY_MAX: Final = (1 << 63) - 1
-# Places at which one table is given up; each may be a page, and a page may hold many rows.
+# The number of gaps at which a table is given up; each may be a page with many rows.
 GAPS_MAX: Final = 1_000
 
 Cell = int | str | bytes | float | None
@@ -16,20 +16,20 @@ Row = tuple[Cell, ...]
 
 
 def open_unchanged(path: Path) -> sqlite3.Connection:
-    """A connection that leaves the file and its log as they are, also when it is closed."""
+    """A connection that changes neither the file nor its log, even when it is closed."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
 
 
 class Unreadable(Exception):
-    """SQLite refuses to read a page on the way to a row."""
+    """SQLite cannot read a page on the way to a row."""
 
 
 @final
 class Salvage:
-    """Reads tables row by row and goes around pages that SQLite refuses to read.
+    """Reads tables row by row and skips pages that SQLite cannot read.
 
-    `unreadable` says where: a table, and the keys between which rows may be missing. `is_torn`
-    is true as soon as anything could not be read.
+    `unreadable` says where: a table, and the keys between which rows may be missing. `is_torn` is
+    true as soon as anything could not be read.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -60,7 +60,9 @@ class Salvage:
                 start = resumed
 
     def row(self, table: str, key: str, columns: str, value: int) -> Row | None:
-        """One row by its key, None when there is none; Unreadable when nobody can tell."""
+        """One row by its key, None when there is none; Unreadable when that cannot be
+        determined.
+        """
         try:
             sql = f"SELECT {columns} FROM {table} WHERE {key} = ?"
             found: Row | None = self._connection.execute(sql, (value,)).fetchone()
@@ -94,10 +96,10 @@ class Salvage:
 
 
 def integer(cell: Cell) -> int:
-    """A number where a sound file has one; -1 for anything else."""
+    """The integer in a cell; -1 for any other type."""
     return cell if isinstance(cell, int) else -1
 
 
 def blob(cell: Cell) -> bytes:
-    """Bytes where a sound file has them; none for anything else."""
+    """The bytes in a cell; empty for any other type."""
     return cell if isinstance(cell, bytes) else b""

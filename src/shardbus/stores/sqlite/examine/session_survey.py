@@ -1,4 +1,4 @@
-"""The part of a survey that is not about messages: sessions, states, ids, kept records."""
+"""Surveys what is not a message: sessions, states, ids and kept records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardbus.stores.sqlite.examine.finding import Aside, Findings, Owner, Sink
 from shardbus.stores.sqlite.examine.salvage import Salvage, Unreadable, blob, integer
 
 _PROMISE_LOST: Final = (
-    "the fragment cannot be loaded; a repair removes the record, and what it promised is not kept"
+    "the fragment cannot be loaded; a repair removes the record, and promises in it are not kept"
 )
 
 
@@ -44,7 +44,7 @@ class Tally:
 
 @final
 class SessionSurvey:
-    """Told of every message that left its chunk; then compares what is kept beside messages."""
+    """Collects every message that left its chunk; then compares what is stored beside messages."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class SessionSurvey:
         )
 
     def saw(self, owner: Owner, aside: Aside) -> None:
-        """A message; a lost one still counts where its row says it is."""
+        """Note a message; a lost message still counts where its row says it is."""
         listed = self._listed(aside.session)
         name = aside.session_name(owner.base)
         if aside.is_lost:
             name = None if listed is None else listed[1]
         elif listed != (None if name is None else (owner.local, name)):
             number = sequence_of(owner.base, aside.key)
-            self._unfound.add(owner, f"message {number} is not found by its session")
+            self._unfound.add(owner, f"message {number} cannot be found by its session")
         if name is not None:
             rank = aside.key if aside.state == ACTIVE else None
             self._connection.execute(
@@ -86,7 +86,7 @@ class SessionSurvey:
         self._states(sink)
         self._sessions()
         self._remembered(sink)
-        nothing = "no message is lost by it"
+        nothing = "no message is lost because of this"
         self._unfound.tell(self._owners, self._findings, nothing)
         self._wrong.tell(self._owners, self._findings, nothing)
         unknown = "duplicates of those messages are not recognised"
@@ -99,7 +99,8 @@ class SessionSurvey:
             owner = self._owners.get(local)
             if owner is None:
                 self._findings.add(
-                    f"session {number} belongs to a fragment that is not listed", "it is not served"
+                    f"session {number} belongs to a fragment that is not listed",
+                    "the session is not served",
                 )
                 continue
             if owner.is_deleted:
@@ -109,7 +110,7 @@ class SessionSurvey:
             if expected is None and not self._has_state(number):
                 self._wrong.add(owner, f"session {blob(row[2])!r} has neither messages nor a state")
             elif row[3] != (None if expected is None else expected[0]):
-                self._wrong.add(owner, f"session {blob(row[2])!r} waits with a wrong message")
+                self._wrong.add(owner, f"session {blob(row[2])!r} is ranked by a wrong message")
 
     def _states(self, sink: Sink) -> None:
         for row in self._salvage.rows("session_state", "session", "set_at, data"):
@@ -123,7 +124,7 @@ class SessionSurvey:
             if owner is None:
                 self._findings.add(
                     f"the state of session {name!r} belongs to a fragment that is not listed",
-                    "it cannot be read",
+                    "the state cannot be read",
                 )
             elif not owner.is_deleted:
                 self._findings.report.states += 1
@@ -131,11 +132,13 @@ class SessionSurvey:
                 owner.counted.state_bytes += session_state_bytes(name, data)
                 if found is None:
                     what = f"the state of session {name!r} fails its checksum"
-                    self._findings.add(what, "it cannot be read", owner)
+                    self._findings.add(what, "the state cannot be read", owner)
                     continue
                 key = session_key_of(name)
                 if (listed, integer(row[1])) != ((local, key), found.set_at_ms):
-                    self._wrong.add(owner, f"the state of session {name!r} is not as it is listed")
+                    self._wrong.add(
+                        owner, f"the state of session {name!r} differs from its list entry"
+                    )
                 sink.state(owner, key, found.set_at_ms, data)
 
     def _remembered(self, sink: Sink) -> None:
@@ -144,7 +147,7 @@ class SessionSurvey:
             owner = self._owners.get(local_of(key))
             if owner is None:
                 what = f"message ids ({key}) belong to a fragment that is not listed"
-                self._findings.add(what, "they are not used")
+                self._findings.add(what, "these ids are not used")
                 continue
             if owner.is_deleted:
                 continue
@@ -158,7 +161,7 @@ class SessionSurvey:
             sink.remembered(owner, key, found.at_ms, data)
 
     def records(self, sink: Sink) -> None:
-        """What fragments keep beside their messages."""
+        """Compare what fragments keep beside their messages."""
         for row in self._salvage.rows("record", "id", "local, kind, key, data"):
             listed, data = (integer(row[1]), integer(row[2]), blob(row[3])), blob(row[4])
             found = unpack_record(data)
@@ -167,7 +170,7 @@ class SessionSurvey:
             owner = self._owners.get(local)
             if owner is None:
                 what += " belongs to a fragment that is not listed"
-                self._findings.add(what, "it is not used")
+                self._findings.add(what, "the record is not used")
             elif owner.is_deleted:
                 continue
             elif found is None:
@@ -175,12 +178,12 @@ class SessionSurvey:
                 self._findings.add(f"{what} fails its checksum", _PROMISE_LOST, owner)
             else:
                 if listed != (local, kind, key):
-                    self._findings.mend(owner, f"{what} is not as it is listed")
+                    self._findings.mend(owner, f"{what} differs from its list entry")
                 self._findings.report.records += 1
                 sink.record(owner, kind, key, data)
 
     def _listed(self, number: int) -> tuple[int, bytes] | None:
-        """Fragment and name of a session, None if there is no such session (to be read)."""
+        """Fragment and name of a session, None if it does not exist or cannot be read."""
         if number < 0:
             return None
         try:
@@ -193,5 +196,5 @@ class SessionSurvey:
         try:
             return self._salvage.row("session_state", "session", "1", number) is not None
         except Unreadable:
-            # What cannot be read has been told of already.
+            # A row that cannot be read was reported already.
             return True

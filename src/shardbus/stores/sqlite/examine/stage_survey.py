@@ -1,4 +1,4 @@
-"""The part of a survey that is about stages: messages that are not published yet."""
+"""Surveys the stages: messages that are not published yet."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from shardbus.stores.sqlite.examine.part_survey import PartSurvey, listed_parts
 from shardbus.stores.sqlite.examine.salvage import Row, Salvage, blob, integer
 from shardbus.stores.sqlite.staged import StagedPiece, unpack_staged
 
-_LOST: Final = "its stage cannot be published any more: it has to be staged again"
+_LOST: Final = "the stage of this piece can no longer be published and must be staged again"
 
 
 @final
 class StageSurvey:
-    """Reads the pieces of stages, and the payloads that are kept beside them."""
+    """Reads the pieces of stages, and the payloads beside them."""
 
     def __init__(
         self,
@@ -38,21 +38,23 @@ class StageSurvey:
         found = unpack_staged(packed)
         local, stage, piece = name if found is None else found.name()
         what = f"piece {piece} of stage {stage.hex()}"
-        # A damaged piece still has its parts; the list beside it says which.
+        # A damaged piece still has its parts; the list beside it names them.
         for part in listed if found is None else found.part_numbers():
             self._parts.use(part)
         owner = self._owners.get(local)
         if owner is None:
-            self._findings.add(f"{what} belongs to a fragment that is not listed", "it is not used")
+            self._findings.add(
+                f"{what} belongs to a fragment that is not listed", "the piece is not used"
+            )
         elif owner.is_deleted:
             return
         elif found is None:
             self._findings.add(f"{what} fails its checksum", _LOST, owner)
         else:
             if name != found.name():
-                self._findings.mend(owner, f"{what} is not as it is listed")
+                self._findings.mend(owner, f"{what} differs from its list entry")
             if listed != found.part_numbers():
-                self._findings.mend(owner, f"{what} lists other parts than it has")
+                self._findings.mend(owner, f"{what} lists other parts than its record")
             self._whole(sink, owner, found, what)
 
     def _whole(self, sink: Sink, owner: Owner, piece: StagedPiece, what: str) -> None:

@@ -1,7 +1,7 @@
 """Walks everything in a store file, sound or not, in the order of its messages.
 
-`check` walks in order to report, `repair` in order to write what is sound into another file; both
-therefore find the same.
+`check` walks in order to report, `repair` in order to write the sound part into another file; so
+both find the same.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from shardbus.stores.sqlite.examine.session_survey import SessionSurvey
 from shardbus.stores.sqlite.examine.stage_survey import StageSurvey
 
 _PLACE_COLUMNS: Final = "chunk, count, size, due_at"
-_SERVED_NOT: Final = "it is not served"
+_SERVED_NOT: Final = "the chunk is not served"
 _RESTORED: Final = (
-    "it is not served; a repair lets it be served from the main line, because a page that named "
-    "it may be lost"
+    "the chunk is not served; a repair lets it be served from the main line, because a page "
+    "that referred to it may be lost"
 )
 
 
@@ -138,7 +138,7 @@ class Survey:
             self._findings.add(
                 f"chunk {place.number} belongs to fragment {local_of(place.first)} of the file, "
                 "which is not listed",
-                f"{place.span} messages cannot be assigned and are not served",
+                f"{place.span} messages cannot be assigned to a fragment and are not served",
             )
             return
         if owner.is_deleted:
@@ -152,7 +152,7 @@ class Survey:
         self._sink.piece(owner, piece)
 
     def _gone(self, place: FoundPlace) -> int:
-        """The messages that left a chunk, -1 when that cannot be told."""
+        """The messages that left a chunk, -1 when that is unknown."""
         try:
             gap = self._salvage.row("gap", "chunk", "bitmap", place.number)
         except Unreadable:
@@ -177,7 +177,7 @@ class Survey:
         if piece.holes() & ~piece.gone:
             piece.gone |= piece.holes()
             self._findings.mend(
-                owner, f"chunk {piece.place.number} does not say which numbers it has not"
+                owner, f"chunk {piece.place.number} does not say which numbers it lacks"
             )
         place, first, offset = piece.place, piece.place.first, 0
         for position, record in enumerate(piece.records):
@@ -188,7 +188,8 @@ class Survey:
                 piece.gone |= 1 << position
                 is_gone = True
                 self._findings.mend(
-                    owner, f"message {first + position} is in a chunk and among the changed"
+                    owner,
+                    f"message {first + position} is both in a chunk and among the changed messages",
                 )
             if not is_gone:
                 self._saw(owner, first + position, MAIN_LINE, record[SIZE_BYTES], 0)
@@ -200,7 +201,7 @@ class Survey:
             self._findings.lose(owner, f"chunk {place.number}: payloads fail their checksums", keys)
         due_at_ms, _ = due_of(piece.records, piece.gone)
         if (place.span, place.size_bytes) != (len(piece.records), offset):
-            self._findings.mend(owner, f"chunk {place.number} is not as its row describes it")
+            self._findings.mend(owner, f"chunk {place.number} differs from its row")
         elif due_at_ms != NEVER_MS and not NEVER_MS < place.due_at_ms <= due_at_ms:
             self._findings.mend(owner, f"messages of chunk {place.number} would expire too late")
 
@@ -233,13 +234,13 @@ class Survey:
         owner = self.owners.get(local_of(place.first))
         self._sink.stray(None, FoundPiece(place, self._chunk(place.number)))
         self._findings.add(
-            f"chunk {place.number} is listed for messages of the chunk before it",
-            "they are served from that one only",
+            f"chunk {place.number} is also listed for messages of the chunk before it",
+            "these messages are served only from that chunk",
             owner,
         )
 
     def _strays(self) -> None:
-        """Chunks that nothing names: their row is lost, or they should have been removed."""
+        """Chunks that no row refers to: their row is lost, or they should have been removed."""
         self._report.is_torn |= self._salvage.is_torn
         meaning = _RESTORED if self._report.is_torn else _SERVED_NOT
         sql = "SELECT 1 FROM temp.named WHERE id = ?"
@@ -256,7 +257,7 @@ class Survey:
             owner = None if piece.records is None else self.owners.get(local_of(key))
             self._sink.stray(owner, piece)
             numbers = [] if owner is None else _left(owner, piece)
-            self._findings.add(f"chunk {number} is named by nothing", meaning, owner, numbers)
+            self._findings.add(f"no row refers to chunk {number}", meaning, owner, numbers)
 
     # Findings.
 
@@ -303,14 +304,14 @@ class _Peekable:
         self._next = next(entries, None)
 
     def below(self, key: int) -> Iterator[Aside]:
-        """The entries before a key that were not taken yet."""
+        """The entries before a key that were not returned yet."""
         while self._next is not None and self._next.key < key:
             taken, self._next = self._next, next(self._entries, None)
             yield taken
 
 
 def _left(owner: Owner, piece: FoundPiece) -> list[int]:
-    """The sequence numbers of what did not leave a chunk, of all when that cannot be told."""
+    """The sequence numbers of what is left in a chunk; all of its numbers when that is unknown."""
     gone = max(piece.gone, 0) | piece.holes()
     return [
         sequence_of(owner.base, piece.place.first + at)
@@ -325,7 +326,7 @@ def _fault(piece: FoundPiece) -> str:
     if piece.records is None:
         return "its head fails its checksum"
     if piece.gone < 0:
-        return "what was removed from it cannot be told"
+        return "it is unknown which messages were removed from it"
     return ""
 
 
@@ -346,5 +347,5 @@ def _by_state(line: LineCounters) -> str:
 
 
 def _is_size_right(stored: int, counted: int, set_aside: int) -> bool:
-    # The size of a message whose record could not be read stays counted when it is set aside.
+    # A message whose record could not be read keeps its size in the count when it is set aside.
     return stored >= counted if set_aside else stored == counted

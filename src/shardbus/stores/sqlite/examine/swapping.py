@@ -1,4 +1,4 @@
-"""How a repaired file takes the place of a damaged one, which is kept under another name."""
+"""How a repaired file replaces a damaged one, which is kept under another name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COPIES_MAX: Final = 1_000
 
 
 def fold_log(path: Path) -> None:
-    """Copy the log into the file, as the next start would: beside another file it would spoil it.
+    """Copy the log into the file, as the next start would: the log would corrupt another file.
 
     StoreError when that fails; then nothing has changed.
     """
@@ -25,12 +25,12 @@ def fold_log(path: Path) -> None:
         connection.close()
     log = path.with_name(path.name + "-wal")
     if is_busy or (log.exists() and log.stat().st_size > 0):
-        raise StoreError(f"{path}: its log cannot be copied into it; the file is left as it is")
+        raise StoreError(f"{path}: its log cannot be copied into it; nothing was changed")
     _unlink(path, "-wal", "-shm")
 
 
 def put_in_place(path: Path, new: Path) -> Path:
-    """Swap the files with one rename; the old one has got a second name before."""
+    """Replace the file with one rename; the old one gets a second name before."""
     _unlink(new, "-wal", "-shm")
     for number in range(1, COPIES_MAX):
         kept = path.with_name(f"{path.name}.damaged-{number}")
@@ -41,11 +41,11 @@ def put_in_place(path: Path, new: Path) -> Path:
         new.rename(path)
         sync_directory(path.parent)
         return kept
-    raise StoreError(f"{path}: there are {COPIES_MAX} damaged copies of it; remove some")
+    raise StoreError(f"{path}: there are {COPIES_MAX} damaged copies of this file; remove some")
 
 
 def remove_file(new: Path) -> None:
-    """Remove what an earlier attempt left."""
+    """Remove the file of an earlier attempt."""
     new.unlink(missing_ok=True)
     _unlink(new, "-wal", "-shm")
 

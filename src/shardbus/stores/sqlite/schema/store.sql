@@ -1,10 +1,10 @@
 -- A store. The names with a dollar sign are kinds of rows: `rows.py` has their numbers, and says
 -- which columns of `work` each kind has.
 
--- Fragments of this file. `local` is what they are called in keys (key = local << 43 | counter).
--- Ids that it remembers and that may be forgotten: those in rows up to `forgotten_to` that are not
--- younger than `forgotten_at`. `has_parts`: whether it ever had a chunk with parts; where it had
--- not, a chunk goes without a look for them.
+-- Fragments of this file. `local` is the fragment's number in keys (key = local << 43 | counter).
+-- Remembered ids may be forgotten in rows up to `forgotten_to` that are not younger than
+-- `forgotten_at`. `has_parts`: whether the fragment ever had a chunk with parts; if not, a chunk is
+-- removed without looking for parts.
 CREATE TABLE fragment (
     local INTEGER PRIMARY KEY,
     entity_id INTEGER NOT NULL,
@@ -17,7 +17,7 @@ CREATE TABLE fragment (
 );
 CREATE UNIQUE INDEX fragment_name ON fragment (entity_id, number) WHERE is_deleted = 0;
 
--- The bytes. Ids rise in the order of commits, so that what is written together lies together,
+-- The bytes. Ids ascend in the order of commits, so that chunks of one commit are stored together,
 -- whatever the number of fragments.
 CREATE TABLE chunk (
     id INTEGER PRIMARY KEY,
@@ -93,9 +93,8 @@ CREATE TABLE session_state (
     data BLOB NOT NULL
 );
 
--- Message ids that were accepted: a row per commit and fragment. Those that may be forgotten go,
--- some with each new one. Their keys are never used again: what is remembered after the clock was
--- set back must stay.
+-- Accepted message ids: a row per commit and fragment. Each new row removes some of those that may
+-- be forgotten. Keys are never used again: ids remembered after the clock was set back must stay.
 CREATE TABLE remembered (
     key INTEGER PRIMARY KEY,
     at_ms INTEGER NOT NULL,
@@ -112,15 +111,15 @@ CREATE TABLE record (
 );
 CREATE UNIQUE INDEX record_key ON record (local, kind, key);
 
--- Payloads that several chunks have in common, most often copies of a message in several
--- subscriptions. Such a chunk has for its body no bytes but a text, the JSON list of its parts.
+-- Payloads that several chunks share, most often copies of a message in several subscriptions. The
+-- body of such a chunk is a text instead of bytes: the JSON list of its parts.
 CREATE TABLE part (
     id INTEGER PRIMARY KEY,
     body BLOB NOT NULL
 );
 
--- How many chunks have a part; it goes with the last. Apart from the bytes, because SQLite writes a
--- row as a whole.
+-- How many chunks use a part; the last one removes it. Separate from the bytes, because SQLite
+-- writes a row as a whole.
 CREATE TABLE part_users (
     part INTEGER PRIMARY KEY,
     users INTEGER NOT NULL
@@ -130,8 +129,8 @@ SELECT chunk.id AS chunk, value AS part FROM chunk, json_each(
     CASE WHEN typeof(body) = 'text' AND json_valid(body) THEN body ELSE '[]' END);
 
 -- Messages that nobody sees until they are published: packed, in the pieces in which they came.
--- Payloads of a piece that are kept beside it are parts, with the piece as their one user, until
--- publishing makes chunks of them without touching a byte. `parts` is the JSON list of these.
+-- Payloads stored beside a piece are parts, with the piece as their only user, until publishing
+-- makes chunks of them without copying a byte. `parts` is the JSON list of these parts.
 CREATE TABLE stage (
     id INTEGER PRIMARY KEY,
     local INTEGER NOT NULL,
@@ -142,22 +141,22 @@ CREATE TABLE stage (
 );
 CREATE UNIQUE INDEX stage_piece ON stage (local, stage, piece);
 
--- To which namespace the store belongs: no row until it has been told. A catalogue with another id
--- knows nothing about what is in here, so it must neither serve nor remove any of it.
+-- The namespace to which the store belongs: no row until it has joined one. A catalogue with another
+-- id does not know the contents of this store, so it must neither serve nor remove them.
 CREATE TABLE namespace (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     namespace_id TEXT NOT NULL
 ) STRICT;
 
--- The highest entity id of any fragment that was ever made here, also when it is gone: whatever copy
--- of the catalogue comes, it must not give out an id again.
+-- The highest entity id of any fragment that was ever created here, even if it was deleted: no copy
+-- of the catalogue may give out an id again.
 CREATE TABLE entity_ids (
     only INTEGER PRIMARY KEY CHECK (only = 1),
     highest INTEGER NOT NULL
 ) STRICT;
 INSERT INTO entity_ids VALUES (1, 0);
 
--- The ranks of sessions, whoever writes.
+-- Triggers that maintain the ranks of sessions.
 CREATE TRIGGER entry_came AFTER INSERT ON entry
 WHEN new.session IS NOT NULL AND new.state = 0 BEGIN
     UPDATE session SET rank = new.key
@@ -186,8 +185,8 @@ CREATE TRIGGER entry_went AFTER DELETE ON entry WHEN old.session IS NOT NULL BEG
 END;
 
 -- A commit is one INSERT of many rows into this view: a single statement is a transaction of its
--- own, and Python gives up the interpreter lock once per statement instead of once per row. Every
--- row runs into every trigger, so what is rare shares one.
+-- own, and Python releases the interpreter lock once per statement instead of once per row. Every
+-- row evaluates every trigger, so rare kinds share one.
 CREATE VIEW work AS
 SELECT 0 AS kind, 0 AS key, 0 AS number, 0 AS source, 0 AS start, 0 AS count, 0 AS size,
     0 AS due_at, 0 AS line, 0 AS state, 0 AS flag, x'' AS head, x'' AS body, x'' AS data,
