@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import pytest
 
+from shardbus.core import message_fields
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.namespace.rule_spec import (
     FALSE_FILTER,
@@ -17,7 +18,6 @@ from shardbus.core.namespace.rule_spec import (
     rule_spec_from_document,
     sql_filter,
 )
-from shardbus.rules import system
 from shardbus.rules.document import property_of, rule_of, typed_value
 from shardbus.rules.filter import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
 from shardbus.rules.values import (
@@ -132,7 +132,7 @@ def test_a_rule_of_each_kind_is_made() -> None:
     assert made.action is not None
     assert made.action.parameters == [Property("@word", TEXT, "x")]
     assert isinstance(compared, CorrelationFilter)
-    assert compared.fields == {system.LABEL: "x", system.TO: "y"}
+    assert compared.fields == {message_fields.LABEL: "x", message_fields.TO: "y"}
     assert compared.properties == [Property("n", LONG, 7)]
     assert isinstance(rule_of(default_rule(7)).filter, TrueFilter)
     assert isinstance(rule_of(RuleSpec("no", FilterSpec(FALSE_FILTER), 7)).filter, FalseFilter)

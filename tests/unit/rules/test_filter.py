@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
+from shardbus.core import message_fields
 from shardbus.core.errors import Refused
-from shardbus.rules import system
 from shardbus.rules.filter import CorrelationFilter, Rule, TrueFilter
 from shardbus.rules.values import (
     BOOLEAN,
@@ -30,19 +30,23 @@ def matches(
 
 
 def test_every_field_must_be_equal_to_the_letter() -> None:
-    message = sent({system.LABEL: "Order", system.CORRELATION_ID: "7"}, region="eu")
+    message = sent({message_fields.LABEL: "Order", message_fields.CORRELATION_ID: "7"}, region="eu")
     region = Property("REGION", TEXT, "eu")
 
-    assert matches(message, {system.LABEL: "Order"})
-    assert matches(message, {system.LABEL: "Order", system.CORRELATION_ID: "7"}, [region])
-    assert not matches(message, {system.LABEL: "order"})
-    assert not matches(message, {system.LABEL: "Order", system.CORRELATION_ID: "8"}, [region])
-    assert not matches(message, {system.LABEL: "Order"}, [Property("region", TEXT, "EU")])
+    assert matches(message, {message_fields.LABEL: "Order"})
+    assert matches(
+        message, {message_fields.LABEL: "Order", message_fields.CORRELATION_ID: "7"}, [region]
+    )
+    assert not matches(message, {message_fields.LABEL: "order"})
+    assert not matches(
+        message, {message_fields.LABEL: "Order", message_fields.CORRELATION_ID: "8"}, [region]
+    )
+    assert not matches(message, {message_fields.LABEL: "Order"}, [Property("region", TEXT, "EU")])
 
 
 def test_an_empty_text_is_compared_and_what_is_missing_matches_nothing() -> None:
-    assert matches(sent({system.TO: ""}), {system.TO: ""})
-    assert not matches(sent(), {system.TO: ""})
+    assert matches(sent({message_fields.TO: ""}), {message_fields.TO: ""})
+    assert not matches(sent(), {message_fields.TO: ""})
     assert not matches(sent(), None, [Property("a", TEXT, "")])
     assert not matches(sent(a=None), None, [Property("a", TEXT, "")])
 
@@ -77,7 +81,7 @@ def test_numbers_are_equal_in_value_and_other_types_only_to_themselves(
         ({}, [Property("a", NULL, None)], "no value to compare 'a' with"),
         ({}, [Property("a", DOUBLE, float("nan"))], "no value to compare 'a' with"),
         ({}, [Property("a", INT, 1), Property("A", INT, 1)], "names a property twice"),
-        ({system.SIZE: "1"}, [], "cannot compare sys.Size"),
+        ({message_fields.SIZE: "1"}, [], "cannot compare sys.Size"),
     ],
 )
 def test_a_filter_that_compares_nothing_or_nonsense_is_refused(
