@@ -10,8 +10,8 @@ from shardbus.broker.broker import Broker
 from shardbus.broker.fragment.publishing import Publisher
 from shardbus.broker.fragment.runner import Runner
 from shardbus.core import message_fields
-from shardbus.core.fragment.command import COMPLETE, Send, Sent
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
+from shardbus.core.messages.command import COMPLETE, Send, Sent
 from shardbus.core.namespace.entity import (
     Entity,
     FragmentHome,

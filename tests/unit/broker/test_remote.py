@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from shardbus.broker.fragment.runner import AVAILABLE, UNAVAILABLE, Answer, Runner
+from shardbus.broker.fragment.answers import Answer
+from shardbus.broker.fragment.runner import AVAILABLE, UNAVAILABLE, Runner
 from shardbus.broker.remote.broker import (
     ANSWER_TICKS_MAX,
     RETRY_MS_MAX,
@@ -14,7 +15,8 @@ from shardbus.broker.remote.broker import (
 )
 from shardbus.broker.routing.dispatch import ignore
 from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import (
     COMPLETE,
     NO_SESSION,
     RELEASE,
@@ -27,7 +29,6 @@ from shardbus.core.fragment.command import (
     Settle,
     Settled,
 )
-from shardbus.core.message import MAIN_LINE, Message
 from shardbus.stores.base.store import FragmentId, Page, StoreError
 from tests.unit.broker.ports import delivery
 from tests.unit.broker.wires import (

@@ -7,9 +7,9 @@ import pytest
 from shardbus.broker.fragment.outlet import GATHERED_BYTES_MAX
 from shardbus.broker.namespace import rule_copies
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused
-from shardbus.core.fragment.command import Sent
 from shardbus.core.limits import MODIFIED_BYTES_MAX
 from shardbus.core.message import DEAD_LETTER_LINE
+from shardbus.core.messages.command import Sent
 from shardbus.core.namespace.entity import Entity, QueueSpec
 from shardbus.core.namespace.rule_spec import RuleSpec, sql_filter
 from shardbus.core.namespace.tier import PREMIUM

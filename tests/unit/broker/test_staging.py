@@ -20,10 +20,10 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.core.fragment.command import AskStages, DropStages, Stage, StagesHeld
 from shardbus.core.limits import STAGE_MS_DEFAULT, STAGE_MS_MIN
 from shardbus.core.message import Message
 from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.stages.command import AskStages, DropStages, Stage, StagesHeld
 from shardbus.stores.base.store import FragmentId
 from tests.simulation.faults import Disk
 from tests.simulation.payloads import FORMAT

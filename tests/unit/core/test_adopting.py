@@ -3,8 +3,9 @@
 import pytest
 
 from shardbus.core.errors import STAGE_LOST, Refused
-from shardbus.core.fragment.command import Done, Finish, Prepare
 from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import Done
+from shardbus.core.transactions.command import Finish, Prepare
 from tests.unit.core.desk import FRAGMENT, rules
 from tests.unit.core.staged import NAME, StagingDesk
 

@@ -11,7 +11,9 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import (
+from shardbus.core.limits import DEFERRED_BYTES_MAX, DEFERRED_COUNT_MAX, PAGE_BYTES_MAX
+from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -21,8 +23,6 @@ from shardbus.core.fragment.command import (
     Purge,
     Purged,
 )
-from shardbus.core.limits import DEFERRED_BYTES_MAX, DEFERRED_COUNT_MAX, PAGE_BYTES_MAX
-from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
 from shardbus.core.properties import pack, unpack
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 

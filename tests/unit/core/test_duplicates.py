@@ -5,9 +5,9 @@ import pytest
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.change import ForgetIds, Remember
-from shardbus.core.fragment.command import Send
 from shardbus.core.limits import DIGEST_BYTES
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
+from shardbus.core.messages.command import Send
 from tests.unit.core.desk import START_MS, Desk, rules
 
 WINDOW_MS = 20_000

@@ -9,12 +9,15 @@ from shardbus.core.errors import (
     QUOTA_EXCEEDED,
     Refused,
 )
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.command import Configure, SetAside
+from shardbus.core.fragment.fragment import Fragment
+from shardbus.core.limits import MODIFIED_BYTES_MAX
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE, Message
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
     RELEASE,
-    Configure,
     Purge,
     Purged,
     Receive,
@@ -23,12 +26,8 @@ from shardbus.core.fragment.command import (
     Renewed,
     Send,
     Sent,
-    SetAside,
     Settle,
 )
-from shardbus.core.fragment.fragment import Fragment
-from shardbus.core.limits import MODIFIED_BYTES_MAX
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE, Message
 from shardbus.core.properties import pack, unpack
 from shardbus.core.sequence import fragment_of, fragment_of_token
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules

@@ -14,24 +14,7 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import (
-    COMMITTED,
-    AskDecision,
-    Decide,
-    Decided,
-    Done,
-    Finish,
-    Prepare,
-    ProlongStages,
-    Publication,
-    Purge,
-    Purged,
-    Stage,
-    StageShare,
-    Tick,
-    Transact,
-    Work,
-)
+from shardbus.core.fragment.command import Tick
 from shardbus.core.limits import (
     PRODUCER_KEPT_MS,
     STAGE_MS_DEFAULT,
@@ -41,6 +24,18 @@ from shardbus.core.limits import (
     STAGE_PIECE_BYTES_MAX,
 )
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
+from shardbus.core.messages.command import Done, Purge, Purged
+from shardbus.core.stages.command import ProlongStages, Publication, Stage, StageShare
+from shardbus.core.transactions.command import (
+    COMMITTED,
+    AskDecision,
+    Decide,
+    Decided,
+    Finish,
+    Prepare,
+    Transact,
+    Work,
+)
 from tests.unit.core.desk import FRAGMENT, rules
 from tests.unit.core.staged import NAME, PRODUCER, StagingDesk
 

@@ -10,10 +10,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from shardbus.codec import codes
 from shardbus.codec.errors import DecodeError
-from shardbus.core.fragment.command import Delivery
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import ACTIVE, DEFERRED, DELAYED, NEVER_MS, SCHEDULED, Entry
 from shardbus.core.message_fields import SENT_TEXTS, MessageField, field_named
+from shardbus.core.messages.command import Delivery
 from shardbus.core.namespace.tier import INFINITE_MS
 from shardbus.core.properties import unpack
 from shardbus.gateway.http.api.property_document import Properties, property_document

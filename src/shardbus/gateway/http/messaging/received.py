@@ -11,9 +11,9 @@ from uuid import UUID
 from shardbus.codec import codes
 from shardbus.codec.errors import DecodeError
 from shardbus.codec.types import Value
-from shardbus.core.fragment.command import Delivery
 from shardbus.core.message import DEFERRED, NEVER_MS, SCHEDULED, Entry
 from shardbus.core.message_fields import SENT_TEXTS
+from shardbus.core.messages.command import Delivery
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.tier import INFINITE_MS
 from shardbus.gateway.http.messaging.user_properties import (
