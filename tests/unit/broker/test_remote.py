@@ -30,6 +30,7 @@ from shardbus.core.messages.command import (
     Settled,
 )
 from shardbus.stores.base.store import FragmentId, Page, StoreError
+from tests.support.refusals import unavailability
 from tests.unit.broker.ports import delivery
 from tests.unit.broker.wires import (
     Wire,
@@ -462,7 +463,7 @@ class Member:
 def test_a_broker_joins_the_namespace_of_its_gateway_and_says_which_ids_it_knows() -> None:
     async def story(world: World, wire: Wire, remote: RemoteBroker) -> None:
         world.broker.membership = member = Member()
-        with pytest.raises(Unavailable, match="it is empty"):
+        with unavailability():
             await remote.join("mine", is_empty_expected=False)
 
         assert await remote.join("mine", is_empty_expected=True) == 8
@@ -482,13 +483,13 @@ def test_a_broker_of_another_namespace_is_not_used_whenever_that_is_found_out() 
         remote = world.remote(world.wire())
         async with running(remote):
             assert await remote.wait_until_up(1_000)
-            with pytest.raises(Unavailable, match="theirs"):
+            with unavailability("theirs"):
                 await remote.join("mine", is_empty_expected=False)
             for _ in range(3):
                 await asyncio.sleep(SECOND)
                 assert not remote.is_up
                 assert "belongs to the namespace theirs, and not to mine" in remote.reason
-            with pytest.raises(Unavailable, match="theirs"):
+            with unavailability("theirs"):
                 await remote.fragment_ids()
 
     run_world(story)

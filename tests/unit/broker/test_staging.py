@@ -397,13 +397,13 @@ def test_a_producer_has_a_name(lake: Lake, producer: str) -> None:
 
 
 def test_numbers_have_bounds(lake: Lake) -> None:
-    with pytest.raises(Refused, match="Batches are numbered"):
+    with refusal_of(INVALID_ARGUMENT):
         lake.publish(-1, {})
-    with pytest.raises(Refused, match="Batches are numbered"):
+    with refusal_of(INVALID_ARGUMENT):
         lake.publish(1 << 63, {})
-    with pytest.raises(Refused, match="Pieces are numbered"):
+    with refusal_of(INVALID_ARGUMENT):
         lake.stage("task", PIECE_MAX + 1, b"x")
-    with pytest.raises(Refused, match="too many"):
+    with refusal_of(INVALID_ARGUMENT):
         lake.publish(1, {f"{each}": 1 for each in range(20_000)})
 
 

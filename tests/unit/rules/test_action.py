@@ -3,7 +3,7 @@
 import pytest
 
 from shardbus.core import message_fields
-from shardbus.core.errors import Refused
+from shardbus.core.errors import INVALID_ARGUMENT
 from shardbus.rules.action import Changes, SqlAction
 from shardbus.rules.errors import EvaluationError
 from shardbus.rules.values import (
@@ -18,6 +18,7 @@ from shardbus.rules.values import (
     Duration,
     Property,
 )
+from tests.support.refusals import refusal_of
 from tests.unit.rules.messages import Sent, scope_of, sent
 
 
@@ -135,5 +136,5 @@ def test_an_action_without_a_result_fails_as_a_whole(expression: str, what: str)
 
 
 def test_an_action_with_a_parameter_that_has_no_value_is_refused() -> None:
-    with pytest.raises(Refused, match="column 9: the parameter @x has no value"):
+    with refusal_of(INVALID_ARGUMENT, "column 9", "@x"):
         SqlAction("SET a = @x")

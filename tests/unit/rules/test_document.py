@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 
 from shardbus.core import message_fields
-from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.errors import INVALID_ARGUMENT
 from shardbus.core.namespace.rule_spec import (
     FALSE_FILTER,
     TRUE_FILTER,
@@ -51,6 +51,7 @@ from shardbus.rules.values import (
     Property,
     Value,
 )
+from tests.support.refusals import refusal_of
 
 VALUES: list[tuple[int, Value]] = [
     (NULL, None),
@@ -112,7 +113,7 @@ WRONG = [
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_no_value_of_its_kind_is_refused_by_name(wrong: TypedValue) -> None:
-    with pytest.raises(Refused, match="'n' is no value") as refusal:
+    with refusal_of(INVALID_ARGUMENT, "'n'") as refusal:
         property_of(wrong)
 
     assert refusal.value.kind is INVALID_ARGUMENT
