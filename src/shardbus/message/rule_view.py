@@ -94,6 +94,8 @@ class RuleView:
 
     def _rare(self, number: int) -> Value:
         head = self._head
+        if number == message_fields.PARTITION_KEY:
+            return head.partition_key
         if number == message_fields.FORCE_PERSISTENCE:
             return head.durable > 0
         if number == message_fields.TIME_TO_LIVE:
