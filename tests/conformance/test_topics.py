@@ -400,10 +400,10 @@ async def test_a_topic_is_only_sent_to_and_a_subscription_only_received_from(
     sdk: Sdk, topic_sdk: TopicSdk, topic: Topic
 ) -> None:
     topic.subscribe("s")
-    with pytest.raises(ServiceBusError, match="Nothing can be received from the topic"):
+    with pytest.raises(ServiceBusError, match=topic.name):
         async with sdk.receiver(topic.name):
             pass
-    with pytest.raises(ServiceBusError, match="Nothing can be sent to"):
+    with pytest.raises(ServiceBusError, match=f"{topic.name}/Subscriptions/s"):
         async with sdk.sender(f"{topic.name}/Subscriptions/s"):
             pass
     with pytest.raises(ServiceBusAuthenticationError):
