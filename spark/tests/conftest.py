@@ -7,8 +7,11 @@ from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
+from spark.tests.bus import Bus, running_bus
 from spark.tests.fake_lane import FakeLane
 from spark.tests.sessions import local_spark
+
+from shardbus_spark.client import Client, connect
 
 PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
@@ -19,6 +22,21 @@ def lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLane]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with FakeLane() as lane:
         yield lane
+
+
+@pytest.fixture(scope="module")
+def bus(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
+    """A real one for each file that asks, with the ENTITIES that the file names."""
+    entities: object = request.module.ENTITIES
+    with running_bus(tmp_path_factory.mktemp("bus"), str(entities)) as bus:
+        yield bus
+
+
+@pytest.fixture(scope="module")
+def client(bus: Bus) -> Iterator[Client]:
+    client = connect(bus.url)
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="session")

@@ -40,12 +40,6 @@ TEN: Final = [f"{number:02}" for number in range(10)]
 WAIT_S: Final = 300
 
 
-@pytest.fixture(scope="module")
-def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
-    with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
-        yield bus
-
-
 def _reading(spark: SparkSession, bus: Bus, entity: str, **options: str) -> StreamingQuery:
     """A stream that goes on until something is wrong."""
     stream = spark.readStream.format("shardbus").option("endpoint", bus.url).options(**options)

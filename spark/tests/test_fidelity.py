@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +14,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from spark.tests.bus import Bus, running_bus
+from spark.tests.bus import Bus
 
 from shardbus.codec.encoder import encode_binary
 from shardbus.codec.errors import DecodeError
 from shardbus.core.message import NEVER_MS
 from shardbus.message.sections import encode_batch, scan_message
 from shardbus.message.sent import read_message
-from shardbus_spark.client import Client, connect
+from shardbus_spark.client import Client
 from shardbus_spark.pipelines.capture import start_capture
 from shardbus_spark.pipelines.definition import read_definition
 from shardbus_spark.pipelines.replay import Replaying
@@ -33,19 +33,6 @@ MESSAGES: Final = 120
 DEAD: Final = 8
 HOUR_MS: Final = 3_600_000
 Shown = tuple[Section, ...]
-
-
-@pytest.fixture(scope="module")
-def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
-    with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
-        yield bus
-
-
-@pytest.fixture(scope="module")
-def client(bus: Bus) -> Iterator[Client]:
-    client = connect(bus.url)
-    yield client
-    client.close()
 
 
 def messages() -> list[bytes]:

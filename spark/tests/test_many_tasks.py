@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from spark.tests.bus import Bus, running_bus
+from spark.tests.bus import Bus
 
 from shardbus_spark.client import Client, Put, connect
 from shardbus_spark.sink_options import read_sink_options
@@ -26,12 +25,6 @@ name = "clients"
 """
 TASKS: Final = 500
 CLIENTS: Final = 150
-
-
-@pytest.fixture(scope="module")
-def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
-    with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
-        yield bus
 
 
 def numbers(table: pa.Table) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -16,9 +16,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from spark.tests.bus import Bus, running_bus
+from spark.tests.bus import Bus
 
-from shardbus_spark.client import Client, connect
+from shardbus_spark.client import Client
 from shardbus_spark.errors import OptionError, ShardbusError
 from shardbus_spark.pipelines.definition import Definition, read_definition
 from shardbus_spark.pipelines.events import error_text
@@ -59,19 +59,6 @@ Event = Mapping[str, object]
 
 class Crash(Exception):
     """Somebody pulled the plug."""
-
-
-@pytest.fixture(scope="module")
-def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
-    with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
-        yield bus
-
-
-@pytest.fixture(scope="module")
-def client(bus: Bus) -> Iterator[Client]:
-    client = connect(bus.url)
-    yield client
-    client.close()
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import random
 import shutil
 import sqlite3
 import threading
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +17,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from spark.tests.bus import Bus, running_bus
+from spark.tests.bus import Bus
 from spark.tests.drivers import running_driver
 from spark.tests.job import Job
 
 from shardbus.core.fragment.records import PRODUCER
-from shardbus_spark.client import Client, connect
+from shardbus_spark.client import Client
 from shardbus_spark.functions import fragment_of
 
 ENTITIES: Final = """
@@ -64,19 +63,6 @@ PRODUCERS: Final = f"SELECT key FROM record WHERE kind = {PRODUCER}"
 DRIVER: Final = "sink_driver.py"
 FILES: Final = 20
 FILE_ROWS: Final = 60
-
-
-@pytest.fixture(scope="module")
-def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
-    with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
-        yield bus
-
-
-@pytest.fixture(scope="module")
-def client(bus: Bus) -> Iterator[Client]:
-    client = connect(bus.url)
-    yield client
-    client.close()
 
 
 def rows(spark: SparkSession, count: int) -> DataFrame:

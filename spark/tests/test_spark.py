@@ -1,6 +1,5 @@
 """The connector in a real Spark, reading from a real bus."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -9,7 +8,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
-from spark.tests.bus import Bus, Document, running_bus
+from spark.tests.bus import Bus, Document
 
 from shardbus.core.namespace.placement import even_hash_starts, fragment_at, hash_point
 from shardbus.core.sessions.key import FOLDS as CORE_FOLDS
@@ -59,12 +58,6 @@ name = "news"
 name = "europe"
 """
 STREAM_S: Final = 120
-
-
-@pytest.fixture(scope="module")
-def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bus]:
-    with running_bus(tmp_path_factory.mktemp("bus"), ENTITIES) as bus:
-        yield bus
 
 
 def _reader(spark: SparkSession, bus: Bus, **options: str) -> DataFrameReader:

@@ -300,7 +300,7 @@ def test_nothing_is_received_from_what_forwards(town: Town) -> None:
     destination = town.queue("home")
     source = town.queue("gate", to=destination)
 
-    with pytest.raises(ServiceBusError, match="forwards to"):
+    with pytest.raises(ServiceBusError, match=destination):
         town.client.get_queue_receiver(source).receive_messages(max_wait_time=5)
 
 

@@ -1,4 +1,4 @@
-"""The unmodified JavaScript SDK: one test here for each file of tests in `js`."""
+"""Unmodified JavaScript SDKs: one test here for each file of tests in `js`."""
 
 from __future__ import annotations
 

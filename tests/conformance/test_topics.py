@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from azure.core.exceptions import HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 from azure.servicebus.management import (
@@ -42,6 +42,7 @@ from tests.conformance.topic_sdk import (
     properties_of,
 )
 from tests.conformance.variants import Each
+from tests.support.answers import refused_with
 from tests.support.server import Server
 
 
@@ -374,9 +375,9 @@ def test_rules_are_listed_as_they_were_given(topic: Topic) -> None:
 def test_bad_sql_is_refused_with_its_place(topic: Topic, expression: str, place: str) -> None:
     """R30."""
     topic.subscribe("s")
-    with pytest.raises(HttpResponseError, match=place):
+    with refused_with(400, place):
         topic.add_rule("s", "bad", SqlRuleFilter(expression))
-    with pytest.raises(HttpResponseError, match="column"):
+    with refused_with(400):
         topic.add_rule("s", "bad", TrueRuleFilter(), "SET = 1")
 
     names = [rule.name for rule in topic.administration.list_rules(topic.name, "s")]
@@ -399,10 +400,10 @@ async def test_a_topic_is_only_sent_to_and_a_subscription_only_received_from(
     sdk: Sdk, topic_sdk: TopicSdk, topic: Topic
 ) -> None:
     topic.subscribe("s")
-    with pytest.raises(ServiceBusError, match="Messages cannot be received from the topic"):
+    with pytest.raises(ServiceBusError, match=topic.name):
         async with sdk.receiver(topic.name):
             pass
-    with pytest.raises(ServiceBusError, match="Messages cannot be sent to"):
+    with pytest.raises(ServiceBusError, match=f"{topic.name}/Subscriptions/s"):
         async with sdk.sender(f"{topic.name}/Subscriptions/s"):
             pass
     with pytest.raises(ServiceBusAuthenticationError):

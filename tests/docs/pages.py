@@ -10,6 +10,7 @@ from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUna
 from shardbus.app.cli.main import main
 from shardbus.app.pipelines.definition import driver_schemas
 from shardbus.app.server.settings import DEFAULT_FILE, TABLE, Kind, Setting
+from shardbus.core.message_fields import FIELDS, MessageField
 from tests.tidy.prose import wrapped
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -22,6 +23,7 @@ def pages() -> dict[str, str]:
     return {
         "docs/reference/settings.md": wrapped(settings_page()),
         "docs/reference/cli.md": wrapped(cli_page()),
+        "docs/reference/fields.md": wrapped(fields_page()),
         # The connector must not import the bus: it is told what definitions of pipelines are like.
         "spark/src/shardbus_spark/pipelines/definitions.json": json.dumps(
             driver_schemas(), indent=1
@@ -69,6 +71,34 @@ def _values(row: Setting) -> str:
             return "texts, with `;` between; in a file also a list"
         case Kind.TEXT | Kind.PATH | Kind.SWITCH:
             return str(row.kind.value)
+
+
+def fields_page() -> str:
+    rows = "".join(_field_row(field) for field in FIELDS)
+    return f"""# The fields of a message
+
+{_MADE}
+What each protocol calls a field. Rules read every field that has a name there, as `sys.Name`, and
+may set those that senders say; correlation filters compare the fields that are marked *compared*,
+and `BrokerProperties` has the texts, `TimeToLive`, `ScheduledEnqueueTimeUtc` and what its
+[page](http.md#properties) names. JSON is that of the [JSON API](http-api.md), columns are those of
+the [bulk lane](flight.md#columns).
+
+| field | AMQP | holds | rules, BrokerProperties | JSON | column | said by |
+|---|---|---|---|---|---|---|
+{rows}"""
+
+
+def _field_row(field: MessageField) -> str:
+    place = f"`{field.key}`" if field.key else f"field {field.place}"
+    amqp = f"{field.section}, {place}" if field.section else ""
+    dialect = f"`{field.dialect}`" if field.dialect else ""
+    told = f"{dialect}, compared" if field.compared >= 0 else dialect
+    member = f"`{field.member}`" if field.member else ""
+    column = f"`{field.column}`" if field.column else ""
+    teller = "senders" if field.is_sent else "the bus"
+    name = field.name.replace("_", " ")
+    return f"| {name} | {amqp} | {field.form} | {told} | {member} | {column} | {teller} |\n"
 
 
 def cli_page() -> str:

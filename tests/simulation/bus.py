@@ -6,23 +6,18 @@ from random import Random
 from typing import Protocol
 
 from shardbus.broker.clock import Clock
-from shardbus.broker.fragment.runner import Answer, ReplyTo, Runner
+from shardbus.broker.fragment.answers import Answer, ReplyTo
+from shardbus.broker.fragment.runner import Runner
 from shardbus.broker.fragment.storage import Storage
 from shardbus.broker.operations.browse import Browsable
 from shardbus.broker.operations.entity import Operations
 from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.errors import Unavailable
-from shardbus.core.fragment.command import (
-    NO_SESSION,
-    Command,
-    Delivery,
-    FragmentRules,
-    Received,
-    Renewed,
-    SessionAccepted,
-)
+from shardbus.core.fragment.command import Command, FragmentRules
+from shardbus.core.messages.command import NO_SESSION, Delivery, Received, Renewed
 from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.core.sessions.command import SessionAccepted
 from shardbus.stores.base.store import FragmentId, Page
 from tests.simulation.checkers import Checker
 from tests.simulation.faults import FaultyStore

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from shardbus.broker.operations.asking import ask
-from shardbus.core.fragment.command import Send
 from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import Send
 from shardbus.core.namespace.entity import QueueSpec
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.memory.catalogue import MemoryCatalogue

@@ -8,38 +8,34 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import (
-    COMMITTED,
-    AcceptSession,
-    AskTickets,
+from shardbus.core.fragment.command import Command, FragmentRules
+from shardbus.core.message import ACTIVE, DEFERRED, NEVER_MS, SCHEDULED, Message
+from shardbus.core.messages.command import (
     Cancel,
-    Command,
-    Decide,
-    Decided,
     Delivery,
     Done,
-    Finish,
-    FragmentRules,
-    GetState,
-    Judged,
-    Prepare,
     Purge,
     Purged,
     Receive,
     Received,
     ReceiveDeferred,
-    ReleaseSession,
     Renew,
-    RenewSession,
     Send,
     Sent,
-    SetState,
     Settle,
     Ticket,
 )
-from shardbus.core.message import ACTIVE, DEFERRED, NEVER_MS, SCHEDULED, Message
+from shardbus.core.sessions.command import (
+    AcceptSession,
+    GetState,
+    ReleaseSession,
+    RenewSession,
+    SetState,
+)
+from shardbus.core.tickets.command import AskTickets, Judged
+from shardbus.core.transactions.command import COMMITTED, Decide, Decided, Finish, Prepare
 from shardbus.stores.base.store import FragmentId
 from tests.simulation.holds import HoldBook, MayLose
 from tests.simulation.journal import Journal

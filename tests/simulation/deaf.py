@@ -4,10 +4,10 @@ import asyncio
 from contextlib import suppress
 from typing import NoReturn
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.routing.dispatch import FragmentPort
-from shardbus.core.fragment.command import ListTransfers
 from shardbus.core.message import MAIN_LINE
+from shardbus.core.transfers.command import ListTransfers
 from tests.simulation.bus import Plan
 from tests.simulation.simulation import Simulation
 from tests.simulation.tally import befell

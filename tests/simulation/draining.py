@@ -7,8 +7,9 @@ from typing import TypeVar
 from shardbus.broker.operations.browse import BrowseCursor
 from shardbus.broker.routing.router import LINES
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import COMPLETE, NO_SESSION, SessionAccepted, Settle
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
+from shardbus.core.messages.command import COMPLETE, NO_SESSION, Settle
+from shardbus.core.sessions.command import SessionAccepted
 from tests.simulation.asking import ask, name_of
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.operators import check_peeked, received

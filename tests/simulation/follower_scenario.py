@@ -12,8 +12,8 @@ from collections import Counter
 
 from shardbus.broker.operations.asking import ask
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import Send
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Send
 from shardbus.core.sequence import sequence_number
 from shardbus.stores.base.store import FragmentId
 from tests.simulation.sending import Violation

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shardbus.core.fragment.change import Append, Remove
-from shardbus.core.fragment.command import Delivery
 from shardbus.core.message import DEAD_LETTER_LINE, Entry, Message
+from shardbus.core.messages.command import Delivery
 from shardbus.message.forwarded import Forwarded
 from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.sending import Violation

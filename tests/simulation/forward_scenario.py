@@ -8,7 +8,8 @@ from typing import Final
 
 from shardbus.broker.forwarding.moving import Forwarder
 from shardbus.broker.operations.asking import ask
-from shardbus.core.fragment.command import (
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
+from shardbus.core.messages.command import (
     COMPLETE,
     DEAD_LETTER,
     Delivery,
@@ -17,7 +18,6 @@ from shardbus.core.fragment.command import (
     Settle,
     Settled,
 )
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
 from shardbus.core.namespace.entity import Entity, QueueSpec
 from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.forward_book import ForwardBook, NumberBook, Parcel, forwarded

@@ -3,26 +3,21 @@
 from collections import Counter
 from collections.abc import Callable
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.core.errors import SESSION_CANNOT_BE_LOCKED, SESSION_LOCK_LOST, Refused
-from shardbus.core.fragment.command import (
+from shardbus.core.message import ACTIVE
+from shardbus.core.messages.command import Done, Purge, Receive, Received, ReceiveDeferred, Renewed
+from shardbus.core.sequence import TOKEN_SEED_BYTES, fragment_of_token, is_of_seed
+from shardbus.core.sessions.command import (
     AcceptSession,
-    Done,
     GetState,
     NoSession,
-    Purge,
-    Receive,
-    Received,
-    ReceiveDeferred,
     ReleaseSession,
-    Renewed,
     RenewSession,
     SessionAccepted,
     SessionState,
     SetState,
 )
-from shardbus.core.message import ACTIVE
-from shardbus.core.sequence import TOKEN_SEED_BYTES, fragment_of_token, is_of_seed
 from shardbus.stores.base.store import FragmentId
 from tests.simulation.journal import Journal, SessionKey
 from tests.simulation.locks import Heard, LockBook, Term

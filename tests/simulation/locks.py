@@ -3,16 +3,17 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.core.errors import MESSAGE_NOT_FOUND, Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.command import FragmentRules
+from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, DEFERRED, DELAYED, MAIN_LINE, NEVER_MS
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
     DEFER,
     RELEASE,
     Delivery,
-    FragmentRules,
     Receive,
     ReceiveDeferred,
     Renew,
@@ -20,7 +21,6 @@ from shardbus.core.fragment.command import (
     Settle,
     Settled,
 )
-from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, DEFERRED, DELAYED, MAIN_LINE, NEVER_MS
 from shardbus.core.properties import unpack
 from shardbus.core.sequence import TOKEN_SEED_BYTES, is_of_seed
 from shardbus.stores.base.store import FragmentId

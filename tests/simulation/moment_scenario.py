@@ -17,16 +17,9 @@ from shardbus.broker.fragment.runner import Runner
 from shardbus.broker.fragment.storage import Storage
 from shardbus.broker.operations.asking import ask
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import (
-    COMPLETE,
-    FragmentRules,
-    Receive,
-    Received,
-    Send,
-    Sent,
-    Settle,
-)
+from shardbus.core.fragment.command import FragmentRules
 from shardbus.core.message import MAIN_LINE, NEVER_MS, SCHEDULED, Entry, Message
+from shardbus.core.messages.command import COMPLETE, Receive, Received, Send, Sent, Settle
 from shardbus.stores.base.store import FragmentId
 from tests.simulation.faults import Disk
 from tests.simulation.sending import Violation

@@ -4,7 +4,8 @@ import asyncio
 
 from shardbus.broker.operations.browse import BrowseCursor
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Entry
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -14,7 +15,6 @@ from shardbus.core.fragment.command import (
     Delivery,
     Sent,
 )
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Entry
 from tests.simulation.asking import ask
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.receivers import NOTHING, settle_by_habit, without

@@ -12,6 +12,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from shardbus.broker.fragment.publishing import FILTER_FAILED
+from shardbus.core import message_fields
 from shardbus.core.message import Entry
 from shardbus.core.namespace.rule_spec import (
     FALSE_FILTER,
@@ -24,7 +25,6 @@ from shardbus.core.namespace.rule_spec import (
 )
 from shardbus.core.properties import pack, unpack
 from shardbus.message.rule_view import PayloadFormat
-from shardbus.rules import system
 from shardbus.rules.action import Changes
 from shardbus.rules.values import LONG, TEXT, Property, Value
 from tests.simulation.sending import mark_of
@@ -63,7 +63,7 @@ class _View:
         self._letter = letter_of(payload)
 
     def system(self, number: int) -> Value:
-        return self._letter.label if number == system.LABEL else None
+        return self._letter.label if number == message_fields.LABEL else None
 
     def properties(self) -> dict[str, Property]:
         letter = self._letter
@@ -75,7 +75,7 @@ class _View:
 
 def _rewritten(payload: bytes, changes: Changes) -> bytes:
     letter = letter_of(payload)
-    return letter._replace(label=str(changes.system[system.LABEL])).payload()
+    return letter._replace(label=str(changes.system[message_fields.LABEL])).payload()
 
 
 def _packed(payload: bytes, changes: Changes) -> bytes:

@@ -4,8 +4,8 @@ import asyncio
 
 from shardbus.broker.operations.recovering import RECOVER_MS, TransactionRecovery
 from shardbus.broker.routing.dispatch import FragmentPort
-from shardbus.core.fragment.command import COMMITTED
 from shardbus.core.fragment.records import DECISION, PREPARED
+from shardbus.core.transactions.command import COMMITTED
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.memory.store import MemoryStore
 from tests.simulation.bus import Gate

@@ -13,8 +13,8 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.core.fragment.command import ReaderOpened
 from shardbus.core.limits import LEASE_MS_MIN
+from shardbus.core.readers.command import ReaderOpened
 from shardbus.stores.base.store import FragmentId
 from tests.simulation.reader_book import COMPLETED, LOST, ClaimPlace, ReaderBook, ReaderPlace
 from tests.simulation.sending import Violation

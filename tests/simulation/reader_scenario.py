@@ -6,30 +6,27 @@ import asyncio
 from collections.abc import Sequence
 
 from shardbus.broker.bus import EntityHandle
-from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.operations.asking import ask
 from shardbus.broker.wire.codec import decode, encode
 from shardbus.broker.wire.fields import LENGTH
 from shardbus.broker.wire.frames import Answered, Request
 from shardbus.core.errors import Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.command import Command, Configure, SetAside, Tick
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     RELEASE,
-    Command,
-    Configure,
     Delivery,
-    PublishOn,
     Receive,
     Received,
     Send,
-    SetAside,
     Settle,
     Settled,
-    Tick,
 )
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
 from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.core.stages.command import PublishOn
 from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.reader_book import ReaderBook, ReaderPlace, payload_of
 from tests.simulation.reader_clients import Driver, Task

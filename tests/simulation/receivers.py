@@ -3,9 +3,10 @@
 import asyncio
 from random import Random
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -16,7 +17,6 @@ from shardbus.core.fragment.command import (
     Settle,
     Settled,
 )
-from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.properties import pack
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.checkers import Checker

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.routing.outbox import DOUBT_MS_MAX
 from shardbus.core.message import NEVER_MS, Message
 from tests.simulation.bus import Gate, Plan

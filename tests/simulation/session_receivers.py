@@ -3,15 +3,9 @@
 import asyncio
 
 from shardbus.core.errors import TIMEOUT, Refused, Unavailable
-from shardbus.core.fragment.command import (
-    ABANDON,
-    COMPLETE,
-    DEAD_LETTER,
-    DEFER,
-    RELEASE,
-    SessionAccepted,
-)
 from shardbus.core.message import MAIN_LINE
+from shardbus.core.messages.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE
+from shardbus.core.sessions.command import SessionAccepted
 from tests.simulation.asking import ANSWER_S_MAX, ask
 from tests.simulation.bus import Gate, Plan
 from tests.simulation.operators import fetch_deferred

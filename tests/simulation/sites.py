@@ -7,13 +7,15 @@ from random import Random
 from typing import TypeVar
 
 from shardbus.broker.broker import Broker
+from shardbus.broker.fragment.answers import ReplyTo
 from shardbus.broker.fragment.publishing import Publisher
-from shardbus.broker.fragment.runner import UNAVAILABLE, ReplyTo, Runner
+from shardbus.broker.fragment.runner import UNAVAILABLE, Runner
 from shardbus.broker.fragment.storage import Storage
 from shardbus.broker.namespace.host import FragmentStatistics
 from shardbus.core.errors import Unavailable
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import NO_SESSION, Command
+from shardbus.core.fragment.command import Command
+from shardbus.core.messages.command import NO_SESSION
 from shardbus.core.namespace.entity import Entity
 from shardbus.stores.base.store import FragmentCommit, FragmentId, Page, StoreError
 from tests.simulation.faults import Disk, Faults, Filling, UnfitCommits

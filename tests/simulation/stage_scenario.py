@@ -18,11 +18,12 @@ from shardbus.core.errors import (
     Unavailable,
 )
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import COMMITTED, COMPLETE, Receive, Received, Settle, Settled
 from shardbus.core.fragment.records import DECISION, PREPARED, PUBLISHING, STAGE
 from shardbus.core.limits import STAGE_MS_MIN
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
+from shardbus.core.messages.command import COMPLETE, Receive, Received, Settle, Settled
 from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.transactions.command import COMMITTED
 from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.reader_scenario import CutSite
 from tests.simulation.sending import Violation

@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from shardbus.core.fragment.change import Append, Remove
-from shardbus.core.fragment.command import Delivery, Sent
 from shardbus.core.limits import PROMISE_LATE_MS
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, Entry, Message
+from shardbus.core.messages.command import Delivery, Sent
 from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.payloads import Letter, expected, kind_of, letter_of
 from tests.simulation.sending import Violation, mark_of

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 from shardbus.broker.operations.asking import ask
-from shardbus.core.fragment.command import (
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Message
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     Delivery,
@@ -15,7 +16,6 @@ from shardbus.core.fragment.command import (
     Settle,
     Settled,
 )
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Message
 from shardbus.core.namespace.entity import QueueSpec, subscription_path
 from tests.simulation.payloads import RULES, new_letter
 from tests.simulation.sites import SitePort

@@ -11,13 +11,14 @@ from typing import Final, TypeVar
 
 from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.bus import Bus
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
 from shardbus.broker.operations.recovering import TransactionRecovery
 from shardbus.broker.operations.transactions import Transactor
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import Home, Sent
+from shardbus.core.messages.command import Sent
 from shardbus.core.namespace.tier import CHOSEN, NEWER, STANDARD, Tier
+from shardbus.core.transactions.command import Home
 from shardbus.stores.base.store import FragmentCommit
 from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.simulation.faults import Faults

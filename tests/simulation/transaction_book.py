@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from shardbus.core.fragment.change import Append, AppendReserved, Remove
-from shardbus.core.fragment.command import Delivery
 from shardbus.core.message import Entry
+from shardbus.core.messages.command import Delivery
 from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.sending import Violation
 from tests.simulation.transaction_requests import NOTICE, RequestBook

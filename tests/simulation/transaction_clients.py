@@ -7,20 +7,18 @@ from typing import TYPE_CHECKING
 
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.operations.asking import ask
-from shardbus.core.fragment.command import (
+from shardbus.core.message import Message
+from shardbus.core.messages.command import Cancel, Sent
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.sessions.command import (
     AcceptSession,
-    Cancel,
-    Enlist,
     GetState,
     ReleaseSession,
-    Sent,
     SessionAccepted,
     SessionState,
     SetState,
-    Work,
 )
-from shardbus.core.message import Message
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.transactions.command import Enlist, Work
 from shardbus.stores.base.store import FragmentId
 from tests.simulation.sites import SitePort
 from tests.simulation.town import Gateway, outcome_of

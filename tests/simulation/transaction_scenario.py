@@ -10,8 +10,9 @@ from shardbus.broker.operations.asking import ask
 from shardbus.broker.operations.recovering import TransactionRecovery
 from shardbus.broker.operations.transactions import TransactionPart
 from shardbus.broker.routing.outbox import Outbox
-from shardbus.core.fragment.command import (
-    COMMITTED,
+from shardbus.core.fragment.records import DECISION, PREPARED
+from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import (
     COMPLETE,
     RELEASE,
     Delivery,
@@ -20,11 +21,9 @@ from shardbus.core.fragment.command import (
     Send,
     Settle,
     Settled,
-    Work,
 )
-from shardbus.core.fragment.records import DECISION, PREPARED
-from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.transactions.command import COMMITTED, Work
 from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.sending import Violation
 from tests.simulation.sites import SitePort

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -21,28 +22,20 @@ from shardbus.codec.encoder import (
 )
 from shardbus.codec.types import (
     Array,
-    Byte,
     Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
     Described,
-    Float,
-    Int,
     Map,
-    Short,
     Symbol,
     Timestamp,
     Ubyte,
-    Uint,
     Ulong,
-    Ushort,
     Uuid,
     Value,
 )
 from shardbus.core.message import Entry
 from shardbus.message.scan import section_code
 from shardbus.message.stored import DeliverySource, encode_entry
+from tests.model.amqp.values import ELEMENTS, FIXED_WIDTH
 
 Section = tuple[int, bytes]
 
@@ -55,26 +48,16 @@ TEXT: Final = st.one_of(
 )
 KEYS: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NAMES: Final = st.sampled_from(["a", "x-", "x-own", "x-opt-mine", "name", "n" * 255, "n" * 300])
-SIMPLE: Final = st.one_of(
+# Nothing that is not text: half of a surrogate pair is a char to AMQP and to nobody else.
+SIMPLE: Final[st.SearchStrategy[Value]] = st.one_of(
     st.none(),
     st.booleans(),
     TEXT,
     st.binary(max_size=300),
-    st.floats(),
-    st.floats(width=32).map(Float),
-    st.integers(-(2**63), 2**63 - 1),
-    st.integers(-128, 127).flatmap(lambda n: st.sampled_from([Byte(n), Short(n), Int(n)])),
-    st.integers(0, 255).flatmap(lambda n: st.sampled_from([Ubyte(n), Ushort(n), Uint(n)])),
-    st.sampled_from([Int(-(2**31)), Uint(2**32 - 1), Short(-(2**15)), Ushort(2**16 - 1), Ulong(0)]),
-    st.integers(0, 2**64 - 1).map(Ulong),
-    st.integers(-(2**63), 2**63 - 1).map(Timestamp),
-    st.characters(exclude_categories=["Cs"]).map(lambda one: Char(ord(one))),
-    st.binary(min_size=16, max_size=16).flatmap(
-        lambda raw: st.sampled_from([Uuid(raw), Decimal128(raw)])
-    ),
-    st.binary(min_size=4, max_size=4).map(Decimal32),
-    st.binary(min_size=8, max_size=8).map(Decimal64),
     st.sampled_from([Symbol("s"), Symbol("")]),
+    st.just(math.nan),
+    st.characters(exclude_categories=["Cs"]).map(lambda one: Char(ord(one))),
+    *(ELEMENTS[code] for code in sorted(ELEMENTS.keys() & FIXED_WIDTH) if code != codes.CHAR),
 )
 VALUES: Final[st.SearchStrategy[Value]] = st.one_of(
     SIMPLE,

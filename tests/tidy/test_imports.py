@@ -1,11 +1,12 @@
 """Who may import what: the rules that import-linter cannot say by module name alone."""
 
+import ast
 import re
 from pathlib import Path
 
 import pytest
 
-from tests.tidy.source import imports, python_files, shown
+from tests.tidy.source import imports, python_files, shown, tree
 
 PURE = ("core", "rules", "message", "codec", "amqp")
 _IMPURE = {
@@ -87,6 +88,20 @@ def test_no_import_is_relative_so_that_a_module_reads_the_same_from_everywhere()
         shown(path)
         for path in python_files("src", "spark/src")
         if "from ." in path.read_text(encoding="utf-8")
+    ]
+
+    assert offences == []
+
+
+def test_a_name_is_imported_from_where_it_is_defined() -> None:
+    """`import x as x` is how a module offers what another one defines."""
+    offences = [
+        shown(path, node.lineno)
+        for path in python_files("src", "spark/src")
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
     ]
 
     assert offences == []

@@ -15,19 +15,20 @@ from shardbus.codec import codes
 from shardbus.codec.decoder import ValueReader, utf8
 from shardbus.codec.encoder import compound, encode_symbol, encode_text
 from shardbus.codec.errors import DecodeError
-from shardbus.message.scan import (
-    PARTITION_KEY,
-    VIA_PARTITION_KEY,
-    enter_map,
-    leave_map,
-    section_code,
+from shardbus.core.message_fields import (
+    ANNOTATIONS,
+    PROPERTY_FIELDS,
+    SENT_TEXTS,
+    SYMBOL,
+    TEXT,
 )
+from shardbus.message.scan import enter_map, leave_map, section_code
 
 # Fields of the properties that hold a string, and those that hold a symbol.
-_TEXT_FIELDS: Final = frozenset([2, 3, 4, 10, 12])
-_SYMBOL_FIELDS: Final = frozenset([6, 7])
-_FIELDS_MAX: Final = 13
-_TEXT_ANNOTATIONS: Final = frozenset([PARTITION_KEY.decode(), VIA_PARTITION_KEY.decode()])
+_TEXT_FIELDS: Final = frozenset(each.place for each in PROPERTY_FIELDS if each.form == TEXT)
+_SYMBOL_FIELDS: Final = frozenset(each.place for each in PROPERTY_FIELDS if each.form == SYMBOL)
+_FIELDS_MAX: Final = len(PROPERTY_FIELDS)
+_TEXT_ANNOTATIONS: Final = frozenset(each.key for each in SENT_TEXTS if each.section == ANNOTATIONS)
 
 
 def canonical(payload: bytes) -> bytes:

@@ -15,11 +15,13 @@ from shardbus.codec.encoder import (
     NULL,
     TRUE,
     compound,
+    encode_symbol,
     encode_text,
     encode_uint,
     u32,
     u64,
 )
+from shardbus.core.message_fields import field_named
 from shardbus.message.scan import MessageHead, enter_map
 
 
@@ -66,24 +68,25 @@ class Stamp:
         self.lock_token = lock_token
 
 
-def _key(name: bytes, code: int) -> bytes:
-    return bytes([codes.SYMBOL8, len(name)]) + name + bytes([code])
+def _key(name: str, *codes_after: int) -> bytes:
+    """The annotation of a field, encoded, and what its value begins with."""
+    return encode_symbol(field_named(name).key) + bytes(codes_after)
 
 
 _SMALL: Final = [bytes([number]) for number in range(256)]
-_SEQUENCE_NUMBER: Final = _key(b"x-opt-sequence-number", codes.LONG)
-_ENQUEUED_TIME: Final = _key(b"x-opt-enqueued-time", codes.TIMESTAMP)
-_ENQUEUE_SEQUENCE_NUMBER: Final = _key(b"x-opt-enqueue-sequence-number", codes.LONG)
-_LOCKED_UNTIL: Final = _key(b"x-opt-locked-until", codes.TIMESTAMP)
-_PARTITION_ID: Final = _key(b"x-opt-partition-id", codes.SHORT)
-_MESSAGE_STATE: Final = _key(b"x-opt-message-state", codes.SMALLINT)
-_DEADLETTER_SOURCE: Final = b"\xa3\x17x-opt-deadletter-source"
+_SEQUENCE_NUMBER: Final = _key("sequence_number", codes.LONG)
+_ENQUEUED_TIME: Final = _key("enqueued_at", codes.TIMESTAMP)
+_ENQUEUE_SEQUENCE_NUMBER: Final = _key("enqueued_sequence_number", codes.LONG)
+_LOCKED_UNTIL: Final = _key("locked_until", codes.TIMESTAMP)
+_PARTITION_ID: Final = _key("partition_id", codes.SHORT)
+_MESSAGE_STATE: Final = _key("state", codes.SMALLINT)
+_DEADLETTER_SOURCE: Final = _key("dead_letter_source")
 # durable, priority, ttl and first-acquirer null, delivery-count 0.
 FIRST_HEADER: Final = b"\x00\x53\x70\xc0\x06\x05\x40\x40\x40\x40\x43"
 # By the scan's value of a flag: 0, 1 and -1.
 _FLAGS: Final = [FALSE, TRUE, NULL]
 _HEADER_PREFIX: Final = b"\x00\x53\x70\xc0"
-_LOCK_TOKEN: Final = b"\xa3\x10x-opt-lock-token"
+_LOCK_TOKEN: Final = _key("lock_token")
 _OF_GUID: Final = Struct("<IHH8s").unpack
 _AS_UUID: Final = Struct(">IHH8s").pack
 # Empty delivery annotations, and delivery annotations with only a lock token, which follows.
@@ -92,6 +95,9 @@ _LOCKED: Final = b"\x00\x53\x71\xc1\x24\x02" + _LOCK_TOKEN + b"\x98"
 _ANNOTATIONS_PREFIX: Final = b"\x00\x53\x72"
 # A properties section with only a message-id of 32 characters.
 _PROPERTIES_OF_ID: Final = b"\x00\x53\x73\xc0\x23\x01"
+_MESSAGE_ID_PLACE: Final = field_named("message_id").place
+_ABSOLUTE_EXPIRY_PLACE: Final = field_named("expires_at").place
+_CREATION_TIME_PLACE: Final = field_named("creation_time").place
 
 
 def encode_delivery(
@@ -232,13 +238,13 @@ def _append_bare(
     """Append the sender's sections in the specification's order, whatever order they came in."""
     properties = _slice(payload, head.properties_offset, head.properties_length)
     if not head.message_id_raw:
-        properties = with_field(properties, codes.PROPERTIES, 0, _identifier(stamp))
+        properties = with_field(properties, codes.PROPERTIES, _MESSAGE_ID_PLACE, _identifier(stamp))
     if stamp.absolute_expiry_ms >= 0:
         moment = b"\x83" + u64(stamp.absolute_expiry_ms)
-        properties = with_field(properties, codes.PROPERTIES, 8, moment)
+        properties = with_field(properties, codes.PROPERTIES, _ABSOLUTE_EXPIRY_PLACE, moment)
         if stamp.is_long or (head.absolute_expiry_ms >= 0 and head.creation_time_ms >= 0):
             created = b"\x83" + u64(stamp.enqueued_time_ms)
-            properties = with_field(properties, codes.PROPERTIES, 9, created)
+            properties = with_field(properties, codes.PROPERTIES, _CREATION_TIME_PLACE, created)
     application = _slice(
         payload, head.application_properties_offset, head.application_properties_length
     )

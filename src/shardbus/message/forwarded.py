@@ -7,8 +7,8 @@ from typing import final
 
 from shardbus.codec.encoder import encode, encode_text
 from shardbus.codec.errors import DecodeError
-from shardbus.core.fragment.command import Delivery
 from shardbus.core.message import DEAD_LETTER_LINE, NEVER_MS, Entry, Message
+from shardbus.core.messages.command import Delivery
 from shardbus.message.revision import Revision, revise
 from shardbus.message.scan import DEADLETTER_SOURCE, FIRST_NUMBER, HOPS, MessageHead
 from shardbus.message.sections import scan_message

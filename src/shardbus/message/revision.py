@@ -1,6 +1,6 @@
 """A message with other properties than its sender gave it; the body is unchanged."""
 
-from typing import Final, final
+from typing import final
 
 from shardbus.codec import codes
 from shardbus.codec.decoder import ValueReader
@@ -8,28 +8,13 @@ from shardbus.codec.encoder import NULL, compound, encode_symbol
 from shardbus.message.delivery import overlaid, with_field
 from shardbus.message.scan import MessageHead, enter_map, section_code
 
-DURABLE: Final = 0
-TTL: Final = 2
-"""Fields of the header."""
-
-MESSAGE_ID: Final = 0
-TO: Final = 2
-SUBJECT: Final = 3
-REPLY_TO: Final = 4
-CORRELATION_ID: Final = 5
-CONTENT_TYPE: Final = 6
-ABSOLUTE_EXPIRY_TIME: Final = 8
-GROUP_ID: Final = 10
-REPLY_TO_GROUP_ID: Final = 12
-"""Fields of the properties."""
-
 
 @final
 class Revision:
     """What to write into a message: encoded values, where a null removes the present value.
 
-    `header` and `properties` are keyed by field number, `annotations` by name. `application` has
-    application properties by name, where an empty value removes one.
+    `header` and `properties` are keyed by the place of the field, `annotations` by name.
+    `application` has application properties by name, where an empty value removes one.
     """
 
     def __init__(self) -> None:

@@ -9,42 +9,26 @@ from shardbus.codec.encoder import NULL, TRUE, encode, encode_symbol, encode_tex
 from shardbus.codec.errors import DecodeError
 from shardbus.codec.types import Timestamp
 from shardbus.codec.types import Value as AmqpValue
+from shardbus.core import message_fields
 from shardbus.core.errors import Refused
+from shardbus.core.message_fields import FIELDS, field_named
 from shardbus.core.properties import pack
-from shardbus.message import revision
 from shardbus.message.revision import Revision, revise
 from shardbus.message.rule_values import property_from, value_from
-from shardbus.message.scan import (
-    AT_ONCE,
-    PARTITION_KEY,
-    SCHEDULED_ENQUEUE_TIME,
-    VIA_PARTITION_KEY,
-    MessageHead,
-)
+from shardbus.message.scan import AT_ONCE, MessageHead
 from shardbus.message.sections import decode_application_properties, scan_message
 from shardbus.message.sent import HEADER_BYTES_MAX, PROPERTY_BYTES_MAX, read_message, ttl_of
-from shardbus.rules import system, values
+from shardbus.rules import values
 from shardbus.rules.action import Changes
 from shardbus.rules.scope import RuleMessage
 from shardbus.rules.values import Duration, Moment, Property, Value, fold
 
 _UINT_MAX: Final = 0xFFFFFFFF
 
-# The fields of the texts that an action can set, except the content type, which is a symbol.
-_FIELDS: Final[dict[int, int]] = {
-    system.MESSAGE_ID: revision.MESSAGE_ID,
-    system.CORRELATION_ID: revision.CORRELATION_ID,
-    system.TO: revision.TO,
-    system.REPLY_TO: revision.REPLY_TO,
-    system.LABEL: revision.SUBJECT,
-    system.SESSION_ID: revision.GROUP_ID,
-    system.REPLY_TO_SESSION_ID: revision.REPLY_TO_GROUP_ID,
-}
-_ANNOTATIONS: Final[dict[int, str]] = {
-    system.PARTITION_KEY: PARTITION_KEY.decode(),
-    system.VIA_PARTITION_KEY: VIA_PARTITION_KEY.decode(),
-    system.SCHEDULED_ENQUEUE_TIME: SCHEDULED_ENQUEUE_TIME.decode(),
-}
+_BY_NUMBER: Final = {each.number: each for each in FIELDS if each.number >= 0}
+_TTL: Final = field_named("time_to_live").place
+_DURABLE: Final = field_named("durable").place
+_ABSOLUTE_EXPIRY_TIME: Final = field_named("expires_at").place
 
 
 @final
@@ -83,21 +67,21 @@ class RuleView:
 
     def system(self, number: int) -> Value:
         head = self._head
-        if number == system.LABEL:
+        if number == message_fields.LABEL:
             return head.subject
-        if number == system.MESSAGE_ID:
+        if number == message_fields.MESSAGE_ID:
             return head.message_id
-        if number == system.CORRELATION_ID:
+        if number == message_fields.CORRELATION_ID:
             return head.correlation_id
-        if number == system.TO:
+        if number == message_fields.TO:
             return head.to
-        if number == system.REPLY_TO:
+        if number == message_fields.REPLY_TO:
             return head.reply_to
-        if number == system.SESSION_ID:
+        if number == message_fields.SESSION_ID:
             return head.session_id
-        if number == system.REPLY_TO_SESSION_ID:
+        if number == message_fields.REPLY_TO_SESSION_ID:
             return head.reply_to_session_id
-        if number == system.CONTENT_TYPE:
+        if number == message_fields.CONTENT_TYPE:
             return head.content_type
         return self._rare(number)
 
@@ -111,18 +95,17 @@ class RuleView:
 
     def _rare(self, number: int) -> Value:
         head = self._head
-        if number == system.PARTITION_KEY:
+        if number == message_fields.PARTITION_KEY:
             return head.partition_key
-        if number == system.VIA_PARTITION_KEY:
-            return head.via_partition_key
-        if number == system.FORCE_PERSISTENCE:
+        if number == message_fields.FORCE_PERSISTENCE:
             return head.durable > 0
-        if number == system.TIME_TO_LIVE:
+        if number == message_fields.TIME_TO_LIVE:
             ttl_ms = ttl_of(head)
             return None if ttl_ms < 0 else values.duration_of_ms(ttl_ms)
-        if number == system.SCHEDULED_ENQUEUE_TIME and head.scheduled_enqueue_ms >= 0:
+        if number == message_fields.SCHEDULED_ENQUEUE_TIME and head.scheduled_enqueue_ms >= 0:
             return values.moment_of_ms(head.scheduled_enqueue_ms)
-        return None
+        field = _BY_NUMBER[number]
+        return head.text(field.name) if field.is_sent and field.is_text() else None
 
 
 def rewrite(payload: bytes, changes: Changes) -> bytes:
@@ -190,25 +173,26 @@ def _application_properties(payload: bytes, head: MessageHead) -> dict[str, Amqp
 
 
 def _revise(made: Revision, head: MessageHead, number: int, value: Value) -> None:
-    if number == system.TIME_TO_LIVE:
-        made.header[revision.TTL] = NULL
+    field = _BY_NUMBER[number]
+    if number == message_fields.TIME_TO_LIVE:
+        made.header[_TTL] = NULL
         if isinstance(value, Duration):
             ttl_ms = min(max(values.ms_of(value), 0), _UINT_MAX)
-            made.header[revision.TTL] = encode_uint(ttl_ms)
+            made.header[_TTL] = encode_uint(ttl_ms)
         # The absolute expiry belongs to the old time to live.
         if head.absolute_expiry_ms >= 0:
-            made.properties[revision.ABSOLUTE_EXPIRY_TIME] = NULL
-    elif number == system.FORCE_PERSISTENCE:
-        made.header[revision.DURABLE] = encode(value)
-    elif number in _ANNOTATIONS:
-        made.annotations[_ANNOTATIONS[number]] = _encoded(value)
-        if number == system.SCHEDULED_ENQUEUE_TIME and head.scheduled_enqueue_ms <= 0:
+            made.properties[_ABSOLUTE_EXPIRY_TIME] = NULL
+    elif number == message_fields.FORCE_PERSISTENCE:
+        made.header[_DURABLE] = encode(value)
+    elif field.section == message_fields.ANNOTATIONS:
+        made.annotations[field.key] = _encoded(value)
+        if number == message_fields.SCHEDULED_ENQUEUE_TIME and head.scheduled_enqueue_ms <= 0:
             # The copy is active at once: a scheduled moment that an action writes never delayed it.
             made.annotations[AT_ONCE.decode()] = TRUE
-    elif number == system.CONTENT_TYPE:
-        made.properties[revision.CONTENT_TYPE] = encode_symbol(_text(value))
+    elif field.form == message_fields.SYMBOL:
+        made.properties[field.place] = encode_symbol(_text(value))
     else:
-        made.properties[_FIELDS[number]] = encode_text(_text(value))
+        made.properties[field.place] = encode_text(_text(value))
 
 
 def _encoded(value: Value) -> bytes:

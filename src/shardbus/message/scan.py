@@ -7,10 +7,11 @@ from mypy_extensions import i64, mypyc_attr
 from shardbus.codec import codes
 from shardbus.codec.decoder import ValueReader, ascii_text, utf8
 from shardbus.codec.errors import DecodeError
+from shardbus.core.message_fields import OWNED_ANNOTATIONS, field_named
 
-PARTITION_KEY: Final = b"x-opt-partition-key"
-VIA_PARTITION_KEY: Final = b"x-opt-via-partition-key"
-SCHEDULED_ENQUEUE_TIME: Final = b"x-opt-scheduled-enqueue-time"
+PARTITION_KEY: Final = field_named("partition_key").key.encode()
+VIA_PARTITION_KEY: Final = field_named("via_partition_key").key.encode()
+SCHEDULED_ENQUEUE_TIME: Final = field_named("scheduled_at").key.encode()
 # Only the bus writes these, into messages that it forwards.
 HOPS: Final = b"x-shardbus-hops"
 FIRST_NUMBER: Final = b"x-shardbus-first-number"
@@ -22,23 +23,17 @@ _OWNED: Final = 0
 _PARTITION: Final = 1
 _VIA: Final = 2
 _SCHEDULED: Final = 3
-_HOPS: Final = 4
-_FIRST_NUMBER: Final = 5
-_DEADLETTER_SOURCE: Final = 6
-_AT_ONCE: Final = 7
+# Marks come last.
+_HOPS: Final = 16
+_FIRST_NUMBER: Final = 17
+_DEADLETTER_SOURCE: Final = 18
+_AT_ONCE: Final = 19
 _TEXT_CODES: Final = frozenset(
     [codes.STRING8, codes.STRING32, codes.SYMBOL32, codes.BINARY8, codes.BINARY32]
 )
 # Annotations that mean something to the bus; those of the bus are replaced if a sender sets them.
 _ANNOTATIONS: Final[dict[bytes, int]] = {
-    b"x-opt-enqueued-time": _OWNED,
-    b"x-opt-sequence-number": _OWNED,
-    b"x-opt-enqueue-sequence-number": _OWNED,
-    b"x-opt-locked-until": _OWNED,
-    b"x-opt-lock-token": _OWNED,
-    b"x-opt-partition-id": _OWNED,
-    b"x-opt-deadletter-source": _OWNED,
-    b"x-opt-message-state": _OWNED,
+    **{name.encode(): _OWNED for name in OWNED_ANNOTATIONS},
     PARTITION_KEY: _PARTITION,
     VIA_PARTITION_KEY: _VIA,
     SCHEDULED_ENQUEUE_TIME: _SCHEDULED,
@@ -116,6 +111,12 @@ class MessageHead:
     # The message is not encoded as the specification says; annotations with such names were
     # skipped. `canonical` returns the corrected message.
     is_loose: bool = False
+
+    def text(self, name: str) -> str | None:
+        """A text that senders say, by its name in the table of fields (`core.message_fields`)."""
+        value: object = getattr(self, name)
+        assert value is None or isinstance(value, str)
+        return value
 
 
 def scan_message(payload: bytes) -> MessageHead:

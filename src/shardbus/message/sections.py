@@ -12,6 +12,7 @@ from shardbus.codec.encoder import (
     compound,
     encode,
     encode_fields,
+    encode_symbol,
     encode_text,
     u32,
 )
@@ -19,7 +20,13 @@ from shardbus.codec.errors import DecodeError
 from shardbus.codec.limits import BATCH_MESSAGES_MAX
 from shardbus.codec.types import Value
 from shardbus.message.delivery import FIRST_HEADER, Stamp, encode_delivery
-from shardbus.message.scan import MessageHead, scan_message, section_code, skip_binary
+from shardbus.message.scan import (
+    PARTITION_KEY,
+    MessageHead,
+    scan_message,
+    section_code,
+    skip_binary,
+)
 
 __all__ = [
     "BATCH_FORMAT",
@@ -182,7 +189,7 @@ def encode_data_message(
     """A plain message with one data section, as a simple client sends it."""
     parts: list[bytes] = []
     if partition_key is not None:
-        entry = [b"\xa3\x13x-opt-partition-key", encode_text(partition_key)]
+        entry = [encode_symbol(PARTITION_KEY.decode()), encode_text(partition_key)]
         parts.append(b"\x00\x53\x72" + compound(codes.MAP8, entry))
     if message_id is not None or session_id is not None:
         fields = [encode_text(message_id), *[NULL] * 9, encode_text(session_id)]

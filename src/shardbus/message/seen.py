@@ -6,11 +6,12 @@ from typing import Final
 
 from shardbus.codec.encoder import encode_text
 from shardbus.core.message import ACTIVE, DEFERRED, SCHEDULED, Entry
+from shardbus.core.message_fields import field_named
 from shardbus.core.properties import unpack
 from shardbus.message.scan import MessageHead
 
-REASON_KEY: Final = "DeadLetterReason"
-DESCRIPTION_KEY: Final = "DeadLetterErrorDescription"
+REASON_KEY: Final = field_named("dead_letter_reason").key
+DESCRIPTION_KEY: Final = field_named("dead_letter_description").key
 
 
 def state_received(entry: Entry, head: MessageHead) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.fragment.command import Delivery
 from shardbus.core.message import NEVER_MS, Entry
+from shardbus.core.messages.command import Delivery
 from shardbus.core.sequence import fragment_of
 from shardbus.message.sections import Stamp, encode_delivery, scan_message
 from shardbus.message.seen import first_number, overlay_of, state_peeked, state_received

@@ -11,26 +11,19 @@ from shardbus.rules.text import text_of
 from shardbus.rules.values import (
     BINARY,
     BOOLEAN,
-    BYTE,
     CHAR,
     DECIMAL,
     DOUBLE,
     DURATION,
     FLOAT,
-    INT,
-    LONG,
     NULL,
     OFFSET_TIMESTAMP,
-    SHORT,
+    RANGES,
     SYMBOL,
     TEXT,
     TIMESTAMP,
-    UBYTE,
-    UINT,
-    ULONG,
     UNZONED_TIMESTAMP,
     URI,
-    USHORT,
     UUID,
     Duration,
     Guid,
@@ -39,16 +32,6 @@ from shardbus.rules.values import (
     kind_of,
 )
 
-_RANGES: Final[dict[int, tuple[int, int]]] = {
-    UBYTE: (0, (1 << 8) - 1),
-    USHORT: (0, (1 << 16) - 1),
-    UINT: (0, (1 << 32) - 1),
-    ULONG: (0, (1 << 64) - 1),
-    BYTE: (-(1 << 7), (1 << 7) - 1),
-    SHORT: (-(1 << 15), (1 << 15) - 1),
-    INT: (-(1 << 31), (1 << 31) - 1),
-    LONG: (-(1 << 63), (1 << 63) - 1),
-}
 _FLOAT: Final = struct.Struct(">f")
 
 
@@ -72,7 +55,7 @@ def convert(value: Value, kind: int) -> Converted | None:
         return Converted(NULL, None)
     if kind == NULL:
         return Converted(kind_of(value), value)
-    if kind in _RANGES:
+    if kind in RANGES:
         found: Value = _integer(value, kind)
     elif kind in (FLOAT, DOUBLE, DECIMAL):
         found = _number(value, kind)
@@ -89,7 +72,7 @@ def _integer(value: Value, kind: int) -> int | None:
     if not math.isfinite(value):
         return None
     whole = math.trunc(value)
-    low, high = _RANGES[kind]
+    low, high = RANGES[kind]
     return whole if whole == value and low <= whole <= high else None
 
 

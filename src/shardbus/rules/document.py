@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from decimal import Decimal, InvalidOperation
-from typing import Final
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.namespace.rule_spec import (
@@ -36,6 +35,7 @@ from shardbus.rules.values import (
     LONG,
     NULL,
     OFFSET_TIMESTAMP,
+    RANGES,
     SYMBOL,
     TEXT,
     TIMESTAMP,
@@ -48,17 +48,6 @@ from shardbus.rules.values import (
     Property,
     Value,
 )
-
-_RANGES: Final[dict[str, tuple[int, int]]] = {
-    "ubyte": (0, 0xFF),
-    "ushort": (0, 0xFFFF),
-    "uint": (0, 0xFFFF_FFFF),
-    "ulong": (0, 0xFFFF_FFFF_FFFF_FFFF),
-    "byte": (-0x80, 0x7F),
-    "short": (-0x8000, 0x7FFF),
-    "int": (-0x8000_0000, 0x7FFF_FFFF),
-    "long": (-0x8000_0000_0000_0000, 0x7FFF_FFFF_FFFF_FFFF),
-}
 
 
 def rule_of(spec: RuleSpec) -> Rule:
@@ -151,7 +140,7 @@ def _null_or_bytes(kind: int, text: str) -> Value:
 
 def _integer(kind: int, text: str) -> int:
     value = int(text)
-    low, high = _RANGES[KIND_NAMES[kind]]
+    low, high = RANGES[kind]
     if not low <= value <= high:
         raise ValueError(f"{value} is out of range")
     return value

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias, final
 
+from shardbus.core import message_fields
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.rules import system
 from shardbus.rules.action import SqlAction
@@ -71,16 +72,7 @@ class FalseFilter:
 
 Filter: TypeAlias = SqlFilter | CorrelationFilter | TrueFilter | FalseFilter
 
-CORRELATION_FIELDS: Final = (
-    system.CORRELATION_ID,
-    system.MESSAGE_ID,
-    system.TO,
-    system.REPLY_TO,
-    system.LABEL,
-    system.SESSION_ID,
-    system.REPLY_TO_SESSION_ID,
-    system.CONTENT_TYPE,
-)
+CORRELATION_FIELDS: Final = tuple(each.number for each in message_fields.COMPARED)
 """In the order of the wire's list."""
 
 

@@ -41,6 +41,17 @@ KIND_NAMES: Final = (
     "timespan", "uuid", "binary", "timestamp-unzoned",
 )  # fmt: skip
 """The name of each kind, for texts."""
+RANGES: Final[dict[int, tuple[int, int]]] = {
+    UBYTE: (0, (1 << 8) - 1),
+    USHORT: (0, (1 << 16) - 1),
+    UINT: (0, (1 << 32) - 1),
+    ULONG: (0, (1 << 64) - 1),
+    BYTE: (-(1 << 7), (1 << 7) - 1),
+    SHORT: (-(1 << 15), (1 << 15) - 1),
+    INT: (-(1 << 31), (1 << 31) - 1),
+    LONG: (-(1 << 63), (1 << 63) - 1),
+}
+"""The least and the greatest whole number of a kind."""
 
 _TICKS_PER_MS: Final = 10_000
 

@@ -83,13 +83,14 @@ ELEMENTS: dict[int, st.SearchStrategy[Value]] = {
     codes.STRING32: TEXT,
     codes.SYMBOL32: NAMES.map(Symbol),
 }
+FIXED_WIDTH = frozenset(code for code in ELEMENTS if 0x50 <= code < 0xA0 and code != codes.BOOLEAN)
 SCALARS: st.SearchStrategy[Value] = st.one_of(
     st.none(),
     st.booleans(),
     TEXT,
     NAMES.map(Symbol),
     st.binary(max_size=300),
-    *(ELEMENTS[code] for code in ELEMENTS if 0x50 <= code < 0xA0 and code != codes.BOOLEAN),
+    *(ELEMENTS[code] for code in ELEMENTS if code in FIXED_WIDTH),
 )
 
 

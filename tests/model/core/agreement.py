@@ -9,16 +9,7 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import (
-    COMPLETE,
-    NO_SESSION,
-    AcceptSession,
-    Command,
-    NoSession,
-    ReleaseSession,
-    Reply,
-    SessionAccepted,
-)
+from shardbus.core.fragment.command import Command, Reply
 from shardbus.core.fragment.line import Line
 from shardbus.core.message import (
     ACTIVE,
@@ -29,7 +20,9 @@ from shardbus.core.message import (
     SCHEDULED,
     SESSIONS,
 )
+from shardbus.core.messages.command import COMPLETE, NO_SESSION
 from shardbus.core.properties import unpack
+from shardbus.core.sessions.command import AcceptSession, NoSession, ReleaseSession, SessionAccepted
 from tests.model.core.model import Model, is_same
 from tests.unit.core.desk import Desk, rules
 

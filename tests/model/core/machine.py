@@ -12,7 +12,15 @@ from shardbus.core.errors import (
     SESSION_LOCK_LOST,
     Refused,
 )
-from shardbus.core.fragment.command import (
+from shardbus.core.message import (
+    DEAD_LETTER_LINE,
+    DEFERRED,
+    MAIN_LINE,
+    NEVER_MS,
+    SCHEDULED,
+    Message,
+)
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -31,14 +39,6 @@ from shardbus.core.fragment.command import (
     Sent,
     Settle,
     Settled,
-)
-from shardbus.core.message import (
-    DEAD_LETTER_LINE,
-    DEFERRED,
-    MAIN_LINE,
-    NEVER_MS,
-    SCHEDULED,
-    Message,
 )
 from shardbus.core.properties import pack
 from tests.model.core.agreement import (

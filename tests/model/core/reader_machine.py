@@ -13,7 +13,9 @@ from shardbus.core.errors import (
     SERVER_BUSY,
     Refused,
 )
-from shardbus.core.fragment.command import (
+from shardbus.core.limits import OWNER_MS_MAX
+from shardbus.core.messages.command import Done
+from shardbus.core.readers.command import (
     Claim,
     Claimed,
     ClaimRead,
@@ -21,7 +23,6 @@ from shardbus.core.fragment.command import (
     CompleteClaim,
     Completed,
     DescribeClaim,
-    Done,
     DropReader,
     KeepReader,
     ListReaders,
@@ -31,7 +32,6 @@ from shardbus.core.fragment.command import (
     Readers,
     ReleaseClaims,
 )
-from shardbus.core.limits import OWNER_MS_MAX
 from tests.model.core.agreement import lines
 from tests.model.core.machine import FragmentMachine, counts
 from tests.model.core.model import Modelled, ReaderModel

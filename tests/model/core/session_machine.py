@@ -10,22 +10,20 @@ from shardbus.core.errors import (
     SESSION_LOCK_LOST,
     Refused,
 )
-from shardbus.core.fragment.command import (
-    AcceptSession,
-    Done,
-    GetState,
-    NoSession,
-    ReleaseSession,
-    Renewed,
-    RenewSession,
-    Send,
-    SessionAccepted,
-    SessionState,
-    SetState,
-)
 from shardbus.core.message import (
     MAIN_LINE,
     Message,
+)
+from shardbus.core.messages.command import Done, Renewed, Send
+from shardbus.core.sessions.command import (
+    AcceptSession,
+    GetState,
+    NoSession,
+    ReleaseSession,
+    RenewSession,
+    SessionAccepted,
+    SessionState,
+    SetState,
 )
 from tests.model.core.agreement import LOCK_MS, NAMES
 from tests.model.core.machine import FragmentMachine, choice, counts, names, ways

@@ -13,25 +13,23 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
 )
-from shardbus.core.fragment.command import (
+from shardbus.core.limits import PRODUCER_ONCE_KEPT_MS, STAGE_MS_MIN
+from shardbus.core.message import NEVER_MS, Message
+from shardbus.core.messages.command import Done
+from shardbus.core.stages.command import (
     AskProducers,
     AskStages,
-    Done,
+    CheckStages,
     DropStages,
-    Finish,
     ForgetProducer,
-    Prepare,
     Producers,
     Publication,
     Stage,
+    StagesChecked,
     StageShare,
     StagesHeld,
-    Transact,
-    Work,
 )
-from shardbus.core.limits import PRODUCER_ONCE_KEPT_MS, STAGE_MS_MIN
-from shardbus.core.message import NEVER_MS, Message
-from shardbus.core.stages.command import CheckStages, StagesChecked
+from shardbus.core.transactions.command import Finish, Prepare, Transact, Work
 from tests.model.core.machine import TTLS_MS, FragmentMachine, counts
 from tests.model.core.model import StageModel
 

@@ -7,23 +7,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shardbus.core.errors import MESSAGE_NOT_FOUND, SERVER_BUSY, SESSION_LOCK_LOST, Refused
-from shardbus.core.fragment.command import (
-    COMPLETE,
-    Cancel,
-    Command,
-    Decide,
-    Enlist,
-    Finish,
-    GetState,
-    Prepare,
-    Reply,
-    Sent,
-    SessionState,
-    SetState,
-    Transact,
-    Work,
-)
+from shardbus.core.fragment.command import Command, Reply
 from shardbus.core.message import MAIN_LINE, SCHEDULED, Message
+from shardbus.core.messages.command import COMPLETE, Cancel, Sent
+from shardbus.core.sessions.command import GetState, SessionState, SetState
+from shardbus.core.transactions.command import Decide, Enlist, Finish, Prepare, Transact, Work
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 
 DELAYS_MS = (-1, 0, 1_000, 5_000, 60_000)

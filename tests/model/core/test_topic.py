@@ -6,10 +6,10 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.core.errors import Unavailable
-from shardbus.core.fragment.command import ABANDON, COMPLETE, Sent
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.messages.command import ABANDON, COMPLETE, Sent
 from shardbus.core.namespace.entity import QueueSpec
 from shardbus.core.namespace.rule_spec import RuleSpec, correlation_filter, default_rule
 from shardbus.stores.base.store import FragmentId

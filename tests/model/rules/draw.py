@@ -4,6 +4,7 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
+from shardbus.core import message_fields
 from shardbus.rules import system
 from shardbus.rules.tree import (
     AllOf,
@@ -49,7 +50,13 @@ from shardbus.rules.values import (
 
 NAMES = ["a", "A", "b", "Größe", "order id", "a]b", "and", "SET"]
 PARAMETERS = ["p", "q", "r"]
-_NUMBERS = [system.LABEL, system.MESSAGE_ID, system.TIME_TO_LIVE, system.ENQUEUED_TIME, system.SIZE]
+_NUMBERS = [
+    message_fields.LABEL,
+    message_fields.MESSAGE_ID,
+    message_fields.TIME_TO_LIVE,
+    message_fields.ENQUEUED_TIME,
+    message_fields.SIZE,
+]
 _EDGES = [0, 1, -1, 2, 3, 7, 2**31, 2**53, 2**53 + 1, 2**63 - 1, -(2**63)]
 
 TEXTS = st.one_of(
@@ -99,12 +106,12 @@ PROPERTIES = st.lists(named(NAMES), max_size=6)
 SYSTEM: st.SearchStrategy[dict[int, Value]] = st.fixed_dictionaries(
     {},
     optional={
-        system.LABEL: TEXTS,
-        system.MESSAGE_ID: TEXTS,
-        system.CORRELATION_ID: TEXTS,
-        system.TIME_TO_LIVE: st.integers(0, 9).map(Duration),
-        system.ENQUEUED_TIME: st.integers(0, 9).map(Moment),
-        system.SIZE: st.integers(0, 9),
+        message_fields.LABEL: TEXTS,
+        message_fields.MESSAGE_ID: TEXTS,
+        message_fields.CORRELATION_ID: TEXTS,
+        message_fields.TIME_TO_LIVE: st.integers(0, 9).map(Duration),
+        message_fields.ENQUEUED_TIME: st.integers(0, 9).map(Moment),
+        message_fields.SIZE: st.integers(0, 9),
     },
 )
 GIVEN = st.tuples(*(named([name]) for name in PARAMETERS)).map(list)

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardbus.rules import system
+from shardbus.core import message_fields
 from shardbus.rules.action import SqlAction
 from shardbus.rules.errors import EvaluationError
 from shardbus.rules.filter import (
@@ -22,7 +22,7 @@ from tests.unit.rules.messages import SEED, Sent
 NAMES = ["a", "B", "c"]
 VALUES: st.SearchStrategy[Value] = st.sampled_from([0, 1, 1.0, True, False, "x", "y", b"x"])
 TEXTS = st.sampled_from(["x", "y"])
-FIELDS = st.fixed_dictionaries({}, optional={system.LABEL: TEXTS, system.TO: TEXTS})
+FIELDS = st.fixed_dictionaries({}, optional={message_fields.LABEL: TEXTS, message_fields.TO: TEXTS})
 CHOSEN = st.fixed_dictionaries({}, optional=dict.fromkeys(NAMES, VALUES))
 ACTIONS = [None, None, SqlAction("SET a = a + 1"), SqlAction("SET a = 1 / a; SET sys.To = 'z'")]
 SQL = ["a = 1", "1 = 1", "1 = 0", "b = 'x' OR 1 / a = 1", "EXISTS(c) AND sys.Label = 'x'"]
@@ -36,7 +36,7 @@ def properties_of(values: dict[str, Value]) -> list[Property]:
 def correlations(draw: st.DrawFn) -> CorrelationFilter:
     fields, chosen = draw(FIELDS), draw(CHOSEN)
     if not fields and not chosen:
-        fields = {system.LABEL: "x"}
+        fields = {message_fields.LABEL: "x"}
     return CorrelationFilter(fields, properties_of(chosen))
 
 

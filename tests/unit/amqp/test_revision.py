@@ -4,7 +4,7 @@ import pytest
 
 from shardbus.codec.encoder import NULL, encode, encode_symbol, encode_text, encode_uint
 from shardbus.codec.types import Symbol, Ubyte, Uint, Ulong, Value
-from shardbus.message import revision
+from shardbus.core.message_fields import field_named
 from shardbus.message.revision import Revision, revise
 from shardbus.message.scan import scan_message
 from shardbus.message.sections import decode_message
@@ -34,9 +34,9 @@ def test_nothing_to_change_leaves_every_byte() -> None:
 
 def test_fields_are_replaced_and_their_neighbours_stay() -> None:
     made = Revision()
-    made.properties[revision.SUBJECT] = encode_text("new")
-    made.properties[revision.CONTENT_TYPE] = encode_symbol("text/plain")
-    made.header[revision.TTL] = encode_uint(5)
+    made.properties[field_named("subject").place] = encode_text("new")
+    made.properties[field_named("content_type").place] = encode_symbol("text/plain")
+    made.header[field_named("time_to_live").place] = encode_uint(5)
 
     payload = revised(WHOLE, made)
     head = scan_message(payload)
@@ -50,8 +50,8 @@ def test_fields_are_replaced_and_their_neighbours_stay() -> None:
 
 def test_a_message_without_the_sections_gets_them() -> None:
     made = Revision()
-    made.properties[revision.MESSAGE_ID] = encode_text("id")
-    made.header[revision.DURABLE] = encode(True)
+    made.properties[field_named("message_id").place] = encode_text("id")
+    made.header[field_named("durable").place] = encode(True)
     made.annotations["x-opt-via-partition-key"] = encode_text("via")
 
     head = scan_message(revised(DATA, made))
@@ -62,8 +62,8 @@ def test_a_message_without_the_sections_gets_them() -> None:
 
 def test_nulls_take_away_what_there_was() -> None:
     made = Revision()
-    made.properties[revision.MESSAGE_ID] = NULL
-    made.header[revision.TTL] = NULL
+    made.properties[field_named("message_id").place] = NULL
+    made.header[field_named("time_to_live").place] = NULL
     made.annotations["x-opt-partition-key"] = NULL
 
     head = scan_message(revised(WHOLE, made))
@@ -94,8 +94,8 @@ def test_the_last_annotation_leaves_no_section() -> None:
 def test_sections_with_wide_descriptors_can_be_changed(wide: int) -> None:
     descriptor = b"\x00\x80" + wide.to_bytes(8, "big")
     made = Revision()
-    made.properties[revision.TO] = encode_text("new")
-    made.header[revision.TTL] = encode_uint(9)
+    made.properties[field_named("to").place] = encode_text("new")
+    made.header[field_named("time_to_live").place] = encode_uint(9)
 
     head = scan_message(revised(descriptor + encode([None]) + DATA, made))
 

@@ -20,10 +20,11 @@ from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
 from shardbus.broker.operations.asking import ask
 from shardbus.broker.operations.recovering import TransactionRecovery
 from shardbus.broker.operations.transactions import DECIDE_MS, TransactionPart, Transactor
-from shardbus.core.fragment.command import COMPLETE, Delivery, Receive, Received, Send, Settle, Work
 from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import COMPLETE, Delivery, Receive, Received, Send, Settle
 from shardbus.core.namespace.entity import QueueSpec
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
+from shardbus.core.transactions.command import Work
 from shardbus.stores.base.backup import Snapshot
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.sqlite.catalogue import SqliteCatalogue

@@ -4,18 +4,12 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from shardbus.broker.fragment.runner import Answer, Runner
+from shardbus.broker.fragment.answers import Answer
+from shardbus.broker.fragment.runner import Runner
 from shardbus.broker.fragment.storage import Storage
-from shardbus.core.fragment.command import (
-    Command,
-    Delivery,
-    FragmentRules,
-    Receive,
-    Received,
-    Send,
-    Settle,
-)
+from shardbus.core.fragment.command import Command, FragmentRules
 from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import Delivery, Receive, Received, Send, Settle
 from shardbus.stores.base.store import FragmentCommit, FragmentId, NotStored, StoreError
 from tests.simulation.faults import Disk
 from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker

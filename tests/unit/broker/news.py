@@ -9,8 +9,9 @@ import asyncio
 from shardbus.broker.broker import Broker
 from shardbus.broker.fragment.publishing import Publisher
 from shardbus.broker.fragment.runner import Runner
-from shardbus.core.fragment.command import COMPLETE, Send, Sent
+from shardbus.core import message_fields
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
+from shardbus.core.messages.command import COMPLETE, Send, Sent
 from shardbus.core.namespace.entity import (
     Entity,
     FragmentHome,
@@ -30,7 +31,7 @@ from tests.unit.broker.house import House
 TOPIC_ID = 100
 SEED = bytes(8)
 
-SYSTEM_NAMES = {"label": system.LABEL, "session": system.SESSION_ID}
+SYSTEM_NAMES = {"label": message_fields.LABEL, "session": message_fields.SESSION_ID}
 NAMES = {number: name for name, number in SYSTEM_NAMES.items()}
 
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
-from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import NO_SESSION, Command, Delivery, Receive, Received, Settle
+from shardbus.core.fragment.command import Command
 from shardbus.core.message import Entry
+from shardbus.core.messages.command import NO_SESSION, Delivery, Receive, Received, Settle
 
 
 def delivery(number: int, *, is_locking: bool = True) -> Delivery:

@@ -6,9 +6,11 @@ from typing import TypeVar
 from shardbus.broker.fragment.runner import Runner
 from shardbus.broker.operations.entity import Operations
 from shardbus.broker.routing.router import EntityRouter
-from shardbus.core.fragment.command import FragmentRules, Send, SessionAccepted
+from shardbus.core.fragment.command import FragmentRules
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Send
 from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.core.sessions.command import SessionAccepted
 from tests.unit.broker.house import House
 
 T = TypeVar("T")

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from shardbus.broker.fragment.answers import Answers
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer, Answers
 from shardbus.core.errors import Unavailable
-from shardbus.core.fragment.command import (
-    COMPLETE,
-    Done,
-    ListTransfers,
-    Received,
-    Sent,
-    Settle,
-    Settled,
-)
 from shardbus.core.message import MAIN_LINE
+from shardbus.core.messages.command import COMPLETE, Done, Received, Sent, Settle, Settled
+from shardbus.core.transfers.command import ListTransfers
 from tests.unit.broker.house import House, payloads_of, receive_of, send_of
 
 

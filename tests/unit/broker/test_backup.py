@@ -8,8 +8,8 @@ import pytest
 
 from shardbus.broker.backup.backup import HOLD_MS_MAX, BackupOrder
 from shardbus.broker.backup.part import FORSAKEN_MS
-from shardbus.core.errors import ALREADY_EXISTS, NOT_FOUND, Refused, Unavailable
-from tests.support.refusals import refusal_of
+from shardbus.core.errors import ALREADY_EXISTS, INVALID_ARGUMENT, NOT_FOUND
+from tests.support.refusals import refusal_of, unavailability
 from tests.unit.broker.backup_world import FAR, NEAR, BackupWorld
 
 HOLD_S = HOLD_MS_MAX / 1000
@@ -104,9 +104,9 @@ def test_a_coordinator_that_died_stops_nobody(world: BackupWorld) -> None:
 
     assert HOLD_S / 2 < world.run(send()) < HOLD_S + 0.1
     for part in world.parts[:-1]:
-        with pytest.raises(Unavailable, match="had to continue"):
+        with unavailability():
             world.run(part.let_go("1"))
-        with pytest.raises(Unavailable, match="has no snapshot"):
+        with unavailability():
             world.run(part.copy("1"))
 
 
@@ -133,7 +133,7 @@ def test_a_store_that_hangs_ends_the_backup_and_holds_nobody_up(world: BackupWor
     world.run(backup.prepare())
 
     async def fail() -> None:
-        with pytest.raises(Unavailable, match="broker-1: it could not be held within 2000 ms"):
+        with unavailability("broker-1", "2000"):
             await backup.cut(lambda: None)
 
     world.run(fail())
@@ -152,7 +152,7 @@ def test_a_moment_that_one_store_could_not_wait_for_is_no_moment(world: BackupWo
     world.run(backup.prepare())
 
     async def fail() -> None:
-        with pytest.raises(Unavailable, match="broker-0 had to continue"):
+        with unavailability("broker-0"):
             await backup.cut(lambda: None)
 
     world.run(fail())
@@ -194,7 +194,7 @@ def test_a_backup_never_writes_over_anything(world: BackupWorld) -> None:
     (world.backups / "copy" / "broker-1.db").write_bytes(b"mine")
     backup = world.backup()
 
-    with pytest.raises(Unavailable, match=r"broker-1\.db already exists"):
+    with unavailability("broker-1.db"):
         world.run(backup.prepare())
     world.run(backup.drop())
 
@@ -206,7 +206,7 @@ def test_a_name_that_leads_elsewhere_is_refused_by_whoever_writes(
     world: BackupWorld, name: str
 ) -> None:
     """R43: also by a broker, whatever a gateway has let pass."""
-    with pytest.raises(Refused, match="letters, digits"):
+    with refusal_of(INVALID_ARGUMENT):
         world.run(world.parts[0].prepare(BackupOrder("1", name)))
     assert not world.backups.exists()
 
@@ -217,7 +217,7 @@ def test_a_disk_without_room_is_noticed_before_anybody_stands_still(
     """R43: all that is to be on one disk is counted together."""
     monkeypatch.setattr("shardbus.broker.backup.backup.SPARE_BYTES", 1 << 60)
 
-    with pytest.raises(Unavailable, match="are free on its disk"):
+    with unavailability():
         world.run(world.backup().prepare())
 
 
@@ -231,7 +231,7 @@ def test_a_copy_that_fails_is_told_and_leaves_nothing(
     world.run(backup.prepare())
     world.run(backup.cut(lambda: None))
 
-    with pytest.raises(Unavailable, match="its log grew"):
+    with unavailability():
         world.run(backup.copy(lambda _: None))
     world.run(backup.drop())
 

@@ -5,18 +5,20 @@ from functools import partial
 
 import pytest
 
-from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.operations.recovering import RECOVER_MS
 from shardbus.broker.routing.batches import BatchSpread
 from shardbus.broker.routing.outbox import DOUBT_MS_MAX
 from shardbus.broker.routing.turns import KeyTurns, Turn
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
-from shardbus.core.fragment.command import NO_SESSION, Command, Finish, Send, Sent
+from shardbus.core.fragment.command import Command
 from shardbus.core.fragment.records import DECISION, FINISHED, PREPARED
 from shardbus.core.limits import PROMISE_LATE_MS
 from shardbus.core.message import Message
+from shardbus.core.messages.command import NO_SESSION, Send, Sent
 from shardbus.core.namespace.entity import QueueSpec
 from shardbus.core.sequence import fragment_of
+from shardbus.core.transactions.command import Finish
 from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.house import House
 from tests.unit.broker.ports import Heard

@@ -15,21 +15,20 @@ from shardbus.broker.operations.staging import WAIT_MS
 from shardbus.core.errors import BEING_PUBLISHED, STAGE_LOST, Refused
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.change import Append
-from shardbus.core.fragment.command import (
-    AskStages,
-    Done,
-    FragmentRules,
-    Publication,
-    Sent,
-    Stage,
-    StagesHeld,
-    Transact,
-    Work,
-)
+from shardbus.core.fragment.command import FragmentRules
 from shardbus.core.fragment.records import PUBLISHING
 from shardbus.core.limits import MODIFIED_BYTES_MAX
 from shardbus.core.message import Message
-from shardbus.core.stages.command import CheckStages, StagesChecked
+from shardbus.core.messages.command import Done, Sent
+from shardbus.core.stages.command import (
+    AskStages,
+    CheckStages,
+    Publication,
+    Stage,
+    StagesChecked,
+    StagesHeld,
+)
+from shardbus.core.transactions.command import Transact, Work
 from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.simulation.faults import Disk
 from tests.simulation.payloads import FORMAT

@@ -6,9 +6,9 @@ from shardbus.broker.fragment.runner import Runner
 from shardbus.broker.operations.browse import PLACES_MAX, BrowseCursor, browse
 from shardbus.core.errors import Unavailable
 from shardbus.core.fragment.change import Append
-from shardbus.core.fragment.command import COMPLETE, DEAD_LETTER
 from shardbus.core.limits import PEEK_BYTES_MAX, PEEK_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Entry
+from shardbus.core.messages.command import COMPLETE, DEAD_LETTER
 from shardbus.core.sequence import sequence_number
 from shardbus.stores.base.store import FragmentCommit
 from tests.unit.broker.house import House, send_of

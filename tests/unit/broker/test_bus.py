@@ -4,8 +4,8 @@ from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
 from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
-from shardbus.core.fragment.command import Send
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Send
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
 from shardbus.stores.memory.catalogue import MemoryCatalogue

@@ -3,8 +3,8 @@
 import pytest
 
 from shardbus.broker.fragment.alarm import LOOK_MS_MAX, Alarm
-from shardbus.core.fragment.command import COMPLETE, Send, Settled
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
+from shardbus.core.messages.command import COMPLETE, Send, Settled
 from tests.unit.broker.house import House, payloads_of, send_of
 from tests.unit.core.desk import LOCK_MS
 

@@ -6,18 +6,12 @@ from typing import Final
 
 import pytest
 
-from shardbus.broker.fragment.runner import ReplyTo
+from shardbus.broker.fragment.answers import ReplyTo
 from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused, Unavailable
-from shardbus.core.fragment.command import (
-    COMPLETE,
-    DEFER,
-    Command,
-    Delivery,
-    Settle,
-    Settled,
-)
+from shardbus.core.fragment.command import Command
 from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import COMPLETE, DEFER, Delivery, Settle, Settled
 from tests.unit.broker.house import House
 from tests.unit.broker.queues import Queue
 

@@ -17,7 +17,10 @@ from shardbus.broker.wire.fields import I64, LENGTH, FieldReader, FieldWriter, W
 from shardbus.broker.wire.frames import PROTOCOL_VERSION, Frame
 from shardbus.core import declared
 from shardbus.core.declared import NUMBER, Declared, Form, fields, list_of, maybe
-from shardbus.core.fragment.command import ClientCommand, Delivery, Producer, Reply, Sent, TakeOver
+from shardbus.core.fragment.command import ClientCommand, Reply
+from shardbus.core.messages.command import Delivery, Sent
+from shardbus.core.stages.command import Producer
+from shardbus.core.transfers.command import TakeOver
 from tests.tidy.source import ROOT
 from tests.unit.broker.wire_values import Facts, facts, records
 

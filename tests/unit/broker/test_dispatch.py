@@ -4,7 +4,7 @@ import weakref
 
 import pytest
 
-from shardbus.broker.fragment.runner import ReplyTo
+from shardbus.broker.fragment.answers import ReplyTo
 from shardbus.broker.routing.dispatch import TAKE_MAX, TAKE_MIN, Dispatcher
 from shardbus.core.fragment.command import Command
 from shardbus.core.limits import WINDOW_COUNT_MAX

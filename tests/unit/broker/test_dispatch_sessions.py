@@ -2,8 +2,8 @@
 
 from shardbus.broker.routing.dispatch import Dispatcher
 from shardbus.core.errors import SESSION_LOCK_LOST, Refused
-from shardbus.core.fragment.command import ABANDON, Receive, Settle
 from shardbus.core.message import MAIN_LINE
+from shardbus.core.messages.command import ABANDON, Receive, Settle
 from shardbus.core.sequence import lock_token
 from tests.unit.broker.house import House
 from tests.unit.broker.ports import Link, ScriptedPort

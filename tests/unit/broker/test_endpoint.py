@@ -8,7 +8,8 @@ from typing import TypeVar
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbus.broker.fragment.runner import AVAILABLE, UNAVAILABLE, ReplyTo, Runner
+from shardbus.broker.fragment.answers import ReplyTo
+from shardbus.broker.fragment.runner import AVAILABLE, UNAVAILABLE, Runner
 from shardbus.broker.remote.endpoint import GATEWAYS_MAX, TICK_MS
 from shardbus.broker.remote.served_gateway import REQUESTS_MAX, SILENT_TICKS_MAX, STRANGER_TICKS_MAX
 from shardbus.broker.wire.codec import FrameBuffer, decode, encode, proof
@@ -34,19 +35,10 @@ from shardbus.broker.wire.frames import (
     Woken,
 )
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import (
-    AcceptSession,
-    Command,
-    Delivery,
-    Purge,
-    Receive,
-    Received,
-    Send,
-    Sent,
-    SessionAccepted,
-    Settle,
-)
+from shardbus.core.fragment.command import Command
 from shardbus.core.message import MAIN_LINE, Entry, Message
+from shardbus.core.messages.command import Delivery, Purge, Receive, Received, Send, Sent, Settle
+from shardbus.core.sessions.command import AcceptSession, SessionAccepted
 from shardbus.stores.base.store import FragmentId, Page
 from tests.unit.broker.ports import ScriptedPort
 from tests.unit.broker.wires import SECRET, SEED, Wire, World, run_world

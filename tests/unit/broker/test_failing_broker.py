@@ -13,12 +13,12 @@ from shardbus.broker.remote.host_call import (
     read_question,
     read_statistics,
 )
-from shardbus.core.errors import Unavailable
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.memory.catalogue import MemoryCatalogue
+from tests.support.refusals import unavailability
 from tests.unit.broker.hosts import InlineWorker
 from tests.unit.broker.house import House, send_of
 
@@ -71,7 +71,7 @@ def test_a_fragment_that_cannot_be_written_is_counted_and_its_entity_limited(des
     assert (statistics.active_count, statistics.is_partial) == (1, False)
     assert statistics.availability == "Limited"
     assert statistics.problems() == ["fragment 3 is unavailable: the disk is full"]
-    with pytest.raises(Unavailable, match="cannot be deleted while not all of its fragments"):
+    with unavailability("'orders'"):
         desk.house.loop.run_until_complete(desk.namespace.delete("orders"))
 
 

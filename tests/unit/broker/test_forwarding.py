@@ -15,9 +15,9 @@ from shardbus.broker.forwarding.plan import (
 )
 from shardbus.broker.fragment.runner import Runner
 from shardbus.core.errors import Unavailable
-from shardbus.core.fragment.command import Delivery
 from shardbus.core.limits import HOPS_MAX, TRANSFER_MARK_KEPT_MS
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
+from shardbus.core.messages.command import Delivery
 from shardbus.core.namespace.entity import DISABLED_STATUS, QueueSpec
 from shardbus.message.forwarded import Forwarded
 from shardbus.stores.base.store import FragmentId

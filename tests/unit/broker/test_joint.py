@@ -2,24 +2,24 @@
 
 import pytest
 
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.fragment.outlet import GATHERED_MAX
-from shardbus.broker.fragment.runner import AVAILABLE, Answer
+from shardbus.broker.fragment.runner import AVAILABLE
 from shardbus.core.errors import Unavailable
 from shardbus.core.fragment.change import Append
-from shardbus.core.fragment.command import (
+from shardbus.core.message import MAIN_LINE, Entry
+from shardbus.core.messages.command import (
     COMPLETE,
     DEFER,
-    AcceptSession,
     Receive,
     Received,
     ReceiveDeferred,
     Sent,
-    SessionAccepted,
     Settle,
     Settled,
 )
-from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.sessions.command import AcceptSession, SessionAccepted
 from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.unit.broker.house import LATENCY_S, SEED, House, send_of
 from tests.unit.broker.news import TOPIC_ID, Topic, publish_of, sql_rule

@@ -18,11 +18,13 @@ from shardbus.broker.fragment.reading import PIECES_PER_STEP, Reading, ReadStage
 from shardbus.broker.fragment.runner import Runner
 from shardbus.core.errors import Unavailable
 from shardbus.core.fragment.change import StagePut, new_counters
-from shardbus.core.fragment.command import Done, Sent, Stage, Transact, Work
 from shardbus.core.fragment.need import NeedStages
 from shardbus.core.limits import ADMITTED_MAX
 from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import Done, Sent
+from shardbus.core.stages.command import Stage
 from shardbus.core.stages.record import packed_piece
+from shardbus.core.transactions.command import Transact, Work
 from shardbus.message.rule_view import PayloadFormat
 from shardbus.stores.base.store import FragmentCommit, FragmentId, StoreError
 from tests.unit.broker.house import LATENCY_S, House, ScriptedDisk, send_of

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.operations.asking import failure_of
 from shardbus.broker.operations.browse import BrowseCursor
 from shardbus.broker.routing.outbox import Outbox
@@ -20,14 +20,7 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.core.fragment.command import (
-    ABANDON,
-    COMPLETE,
-    DEFER,
-    Command,
-    Delivery,
-    Settle,
-)
+from shardbus.core.fragment.command import Command
 from shardbus.core.limits import DEFERRED_COUNT_MAX
 from shardbus.core.message import (
     DEAD_LETTER_LINE,
@@ -37,6 +30,7 @@ from shardbus.core.message import (
     Entry,
     Message,
 )
+from shardbus.core.messages.command import ABANDON, COMPLETE, DEFER, Delivery, Settle
 from shardbus.core.sequence import fragment_of, lock_token, sequence_number
 from tests.unit.broker.house import House
 from tests.unit.broker.queues import LOCK_MS, Queue, queue_rules

@@ -2,14 +2,16 @@
 
 import pytest
 
-from shardbus.broker.fragment.runner import Answer, Runner
+from shardbus.broker.fragment.answers import Answer
+from shardbus.broker.fragment.runner import Runner
 from shardbus.broker.routing.outbox import DOUBT_MS_MAX, DOUBTS_MAX, Outbox
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.errors import Unavailable
-from shardbus.core.fragment.command import RELEASE, AskTickets, Receive, Send, Sent
 from shardbus.core.limits import TICKETS_ASKED_MS
 from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import RELEASE, Receive, Send, Sent
 from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.core.tickets.command import AskTickets
 from tests.unit.broker.house import SEED, House, payloads_of
 from tests.unit.broker.ports import Scripted
 

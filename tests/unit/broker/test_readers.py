@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from shardbus.broker.fragment.runner import ReplyTo, Runner
+from shardbus.broker.fragment.answers import ReplyTo
+from shardbus.broker.fragment.runner import Runner
 from shardbus.broker.operations.browse import BrowseCursor
 from shardbus.broker.operations.readers import PIECE_BYTES_MAX, Readers, Wish
 from shardbus.broker.remote.broker import RemoteBroker
@@ -18,9 +19,11 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.core.fragment.command import NO_SESSION, RELEASE, Claim, ClaimSummary, Command
+from shardbus.core.fragment.command import Command
 from shardbus.core.limits import OWNER_MS_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
+from shardbus.core.messages.command import NO_SESSION, RELEASE
+from shardbus.core.readers.command import Claim, ClaimSummary
 from shardbus.core.sequence import sequence_number
 from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.house import House, payloads_of, send_of

@@ -13,33 +13,35 @@ from shardbus.broker.remote.fragment import STRANDED_MAX, RemoteFragment
 from shardbus.broker.routing.dispatch import ignore
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.errors import SESSION_LOCK_LOST, Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.command import Command
+from shardbus.core.fragment.fragment import Fragment
+from shardbus.core.message import MAIN_LINE, SESSIONS, Message
+from shardbus.core.messages.command import (
     ABANDON,
     DEFER,
-    AcceptSession,
     Cancel,
-    Command,
     Done,
-    GetState,
-    NoSession,
     Receive,
     Received,
     ReceiveDeferred,
-    ReleaseSession,
     Renewed,
-    RenewSession,
     Send,
     Sent,
-    SessionAccepted,
-    SessionState,
-    SetState,
     Settle,
     Settled,
 )
-from shardbus.core.fragment.fragment import Fragment
-from shardbus.core.message import MAIN_LINE, SESSIONS, Message
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.sequence import lock_token
+from shardbus.core.sessions.command import (
+    AcceptSession,
+    GetState,
+    NoSession,
+    ReleaseSession,
+    RenewSession,
+    SessionAccepted,
+    SessionState,
+    SetState,
+)
 from shardbus.stores.base.store import FragmentId, Page
 from tests.unit.broker.ports import Link, delivery
 from tests.unit.broker.test_remote import Bell, break_off, outage

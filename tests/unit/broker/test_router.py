@@ -5,21 +5,21 @@ from collections.abc import Callable
 
 import pytest
 
-from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.routing.router import PLACING_MS_MAX, EntityRouter
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.command import Command
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
+from shardbus.core.messages.command import (
     COMPLETE,
     DEAD_LETTER,
     NO_SESSION,
     RELEASE,
-    Command,
     Send,
     Sent,
     Settle,
     Settled,
 )
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
 from shardbus.core.namespace.placement import even_hash_starts, fragment_at, hash_point
 from shardbus.core.sequence import lock_token
 from tests.simulation.world import VirtualClock

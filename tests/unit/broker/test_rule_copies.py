@@ -7,9 +7,9 @@ import pytest
 from shardbus.broker.fragment.outlet import GATHERED_BYTES_MAX
 from shardbus.broker.namespace import rule_copies
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused
-from shardbus.core.fragment.command import Sent
 from shardbus.core.limits import MODIFIED_BYTES_MAX
 from shardbus.core.message import DEAD_LETTER_LINE
+from shardbus.core.messages.command import Sent
 from shardbus.core.namespace.entity import Entity, QueueSpec
 from shardbus.core.namespace.rule_spec import RuleSpec, sql_filter
 from shardbus.core.namespace.tier import PREMIUM
@@ -17,6 +17,7 @@ from shardbus.rules.limits import (
     ACTION_RULES_MAX,
     REWRITING_RULES_LEAST,
 )
+from tests.support.refusals import refusal_of
 from tests.unit.broker.house import House
 from tests.unit.broker.news import Topic, publish_of
 from tests.unit.broker.topics import add_rule, create_subscription, create_topic
@@ -66,7 +67,7 @@ def test_a_rule_with_an_action_may_be_replaced_but_a_plain_one_not_by_one_too_ma
     add_rule(world, path, plain("filter"))
 
     asyncio.run(world.namespace.replace_rule(path, acting("r1", "SET color = 'blue'")))
-    with pytest.raises(Refused, match="rules with actions"):
+    with refusal_of(QUOTA_EXCEEDED):
         asyncio.run(world.namespace.replace_rule(path, acting("filter")))
 
 
@@ -80,7 +81,7 @@ def test_a_topic_has_no_more_rules_with_actions_than_it_may(
     paths = [create_subscription(world, name, [acting("r")]).name for name in "abc"]
 
     assert "3 rules with actions together" in refused(world, paths[0], acting("more"))
-    with pytest.raises(Refused, match="together"):
+    with refusal_of(QUOTA_EXCEEDED):
         create_subscription(world, "d", [acting("r")])
     create_subscription(world, "e")
 
@@ -108,7 +109,7 @@ def test_a_topic_takes_no_larger_messages_than_its_rules_may_copy() -> None:
     larger = topic.spec.copy()
     larger.message_kb_max = 102_400
 
-    with pytest.raises(Refused, match="5"):
+    with refusal_of(QUOTA_EXCEEDED, "5", "'News'"):
         asyncio.run(world.namespace.update_topic("News", larger))
     asyncio.run(world.namespace.remove_rule(path, "r0"))
     asyncio.run(world.namespace.update_topic("News", larger))
@@ -165,5 +166,5 @@ def test_an_action_that_sets_too_much_fails_as_others_do(house: House) -> None:
 
     [dead] = house.receive(topic.reader("s"), line=DEAD_LETTER_LINE)
     assert dead.entry.reason == "RuleActionException"
-    assert f"at most {MODIFIED_BYTES_MAX} are allowed" in str(dead.entry.description)
+    assert str(MODIFIED_BYTES_MAX) in str(dead.entry.description)
     assert topic.drain("s") == [b"color=red|"]

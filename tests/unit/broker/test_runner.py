@@ -4,37 +4,33 @@ from typing import Final
 
 import pytest
 
-from shardbus.broker.fragment.runner import (
-    AVAILABLE,
-    INBOX_MAX,
-    RECOVERING,
-    UNAVAILABLE,
-    Answer,
-    Runner,
-)
+from shardbus.broker.fragment.answers import Answer
+from shardbus.broker.fragment.runner import AVAILABLE, INBOX_MAX, RECOVERING, UNAVAILABLE, Runner
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.command import Tick
+from shardbus.core.limits import LACKING_BYTES_MAX, PAGE_BYTES_MAX, WINDOW_COUNT_MAX
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     RELEASE,
-    AcceptSession,
     Delivery,
-    GetState,
     Purge,
     Purged,
     Receive,
     Received,
     Renew,
     Sent,
+    Settle,
+)
+from shardbus.core.sequence import token_of_seed
+from shardbus.core.sessions.command import (
+    AcceptSession,
+    GetState,
     SessionAccepted,
     SessionState,
     SetState,
-    Settle,
-    Tick,
 )
-from shardbus.core.limits import LACKING_BYTES_MAX, PAGE_BYTES_MAX, WINDOW_COUNT_MAX
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
-from shardbus.core.sequence import token_of_seed
 from shardbus.stores.base.store import Page
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 from tests.unit.core.desk import LOCK_MS, rules

@@ -1,8 +1,8 @@
 """Receives that need not wait for the disk: locks are memory, and what is being removed is gone."""
 
 from shardbus.core.errors import Unavailable
-from shardbus.core.fragment.command import COMPLETE, RELEASE, Receive, Received, Settle, Settled
 from shardbus.core.message import MAIN_LINE
+from shardbus.core.messages.command import COMPLETE, RELEASE, Receive, Received, Settle, Settled
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 
 LONG_S = 10.0

@@ -4,18 +4,12 @@ from collections import deque
 
 import pytest
 
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.fragment.recovery import RELOAD_MS_MAX, STEADY_MS
-from shardbus.broker.fragment.runner import AVAILABLE, RECOVERING, UNAVAILABLE, Answer
+from shardbus.broker.fragment.runner import AVAILABLE, RECOVERING, UNAVAILABLE
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import (
-    COMPLETE,
-    Receive,
-    Renew,
-    Sent,
-    Settle,
-    Settled,
-)
 from shardbus.core.message import MAIN_LINE
+from shardbus.core.messages.command import COMPLETE, Receive, Renew, Sent, Settle, Settled
 from shardbus.stores.base.store import Page
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 

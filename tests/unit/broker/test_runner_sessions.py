@@ -2,32 +2,33 @@
 
 import pytest
 
-from shardbus.broker.fragment.runner import Answer, Runner
+from shardbus.broker.fragment.answers import Answer
+from shardbus.broker.fragment.runner import Runner
 from shardbus.core.errors import SESSION_LOCK_LOST, Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.message import MAIN_LINE, SESSIONS, Message
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     NO_SESSION,
-    AcceptSession,
-    Decide,
     Delivery,
     Done,
-    GetState,
-    NoSession,
     Receive,
     Received,
-    ReleaseSession,
     Send,
     Sent,
+    Settle,
+    Settled,
+)
+from shardbus.core.sessions.command import (
+    AcceptSession,
+    GetState,
+    NoSession,
+    ReleaseSession,
     SessionAccepted,
     SessionState,
     SetState,
-    Settle,
-    Settled,
-    Transact,
-    Work,
 )
-from shardbus.core.message import MAIN_LINE, SESSIONS, Message
+from shardbus.core.transactions.command import Decide, Transact, Work
 from shardbus.stores.base.store import Page
 from tests.unit.broker.house import SEED, House, payloads_of
 from tests.unit.core.desk import LOCK_MS, rules

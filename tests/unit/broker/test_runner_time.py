@@ -2,7 +2,9 @@
 
 from shardbus.broker.fragment.runner import Runner
 from shardbus.core.errors import MESSAGE_NOT_FOUND, Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.limits import LOCKS_ENDED_MAX
+from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import (
     ABANDON,
     DEFER,
     Cancel,
@@ -14,8 +16,6 @@ from shardbus.core.fragment.command import (
     Sent,
     Settle,
 )
-from shardbus.core.limits import LOCKS_ENDED_MAX
-from shardbus.core.message import MAIN_LINE, Message
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 from tests.unit.core.desk import LOCK_MS, rules
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from shardbus.broker.fragment.runner import ReplyTo
+from shardbus.broker.fragment.answers import ReplyTo
 from shardbus.broker.routing.sessions import (
     PATIENCE_MS,
     WAITING_MAX,
@@ -19,17 +19,12 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.core.fragment.command import (
-    NO_SESSION,
-    AcceptSession,
-    Command,
-    NoSession,
-    ReleaseSession,
-    SessionAccepted,
-)
+from shardbus.core.fragment.command import Command
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import SESSIONS
+from shardbus.core.messages.command import NO_SESSION
 from shardbus.core.sequence import lock_token
+from shardbus.core.sessions.command import AcceptSession, NoSession, ReleaseSession, SessionAccepted
 from tests.unit.broker.house import House
 from tests.unit.broker.queues import LOCK_MS, Queue, queue_rules
 

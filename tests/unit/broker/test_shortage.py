@@ -1,8 +1,10 @@
 """A store that is short of room: what would add to it is refused, everything else goes on."""
 
-from shardbus.broker.fragment.runner import AVAILABLE, Answer
+from shardbus.broker.fragment.answers import Answer
+from shardbus.broker.fragment.runner import AVAILABLE
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused
-from shardbus.core.fragment.command import (
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -11,7 +13,6 @@ from shardbus.core.fragment.command import (
     Purged,
     Settled,
 )
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from tests.unit.broker.house import House, payloads_of, send_of
 
 WHY = "the disk is full: free some space"

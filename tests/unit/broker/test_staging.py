@@ -20,10 +20,10 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.core.fragment.command import AskStages, DropStages, Stage, StagesHeld
 from shardbus.core.limits import STAGE_MS_DEFAULT, STAGE_MS_MIN
 from shardbus.core.message import Message
 from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.stages.command import AskStages, DropStages, Stage, StagesHeld
 from shardbus.stores.base.store import FragmentId
 from tests.simulation.faults import Disk
 from tests.simulation.payloads import FORMAT
@@ -397,13 +397,13 @@ def test_a_producer_has_a_name(lake: Lake, producer: str) -> None:
 
 
 def test_numbers_have_bounds(lake: Lake) -> None:
-    with pytest.raises(Refused, match="The number of a batch"):
+    with refusal_of(INVALID_ARGUMENT):
         lake.publish(-1, {})
-    with pytest.raises(Refused, match="The number of a batch"):
+    with refusal_of(INVALID_ARGUMENT):
         lake.publish(1 << 63, {})
-    with pytest.raises(Refused, match="The number of a piece"):
+    with refusal_of(INVALID_ARGUMENT):
         lake.stage("task", PIECE_MAX + 1, b"x")
-    with pytest.raises(Refused, match="at most"):
+    with refusal_of(INVALID_ARGUMENT):
         lake.publish(1, {f"{each}": 1 for each in range(20_000)})
 
 

@@ -10,8 +10,8 @@ from shardbus.broker.remote.host_call import (
     read_question,
     read_statistics,
 )
-from shardbus.core.fragment.command import DEAD_LETTER, DEFER, Send, Settle
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
+from shardbus.core.messages.command import DEAD_LETTER, DEFER, Send, Settle
 from shardbus.core.namespace.entity import Entity, QueueSpec, new_queue_spec, spread_fragments
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.tier import PREMIUM, STANDARD, tier_named

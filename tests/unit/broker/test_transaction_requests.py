@@ -7,19 +7,17 @@ import pytest
 from shardbus.broker.operations.asking import ask
 from shardbus.broker.operations.transactions import DECIDE_MS, TransactionPart
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.message import Message
+from shardbus.core.messages.command import Send, Sent
+from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.sessions.command import (
     AcceptSession,
-    Enlist,
     GetState,
-    Send,
-    Sent,
     SessionAccepted,
     SessionState,
     SetState,
-    Work,
 )
-from shardbus.core.message import Message
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.transactions.command import Enlist, Work
 from tests.unit.broker.two_brokers import AFTER, BEFORE, TwoBrokers
 
 TXN = bytes(16)

@@ -10,7 +10,8 @@ from shardbus.broker.operations.recovering import GONE_MS
 from shardbus.broker.operations.transactions import DECIDE_MS
 from shardbus.broker.routing.outbox import DOUBT_MS_MAX
 from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused, Unavailable
-from shardbus.core.fragment.command import ABANDON, COMPLETE, Finish, Prepare, Settle
+from shardbus.core.messages.command import ABANDON, COMPLETE, Settle
+from shardbus.core.transactions.command import Finish, Prepare
 from tests.unit.broker.two_brokers import AFTER, BEFORE, TwoBrokers
 
 TXN = bytes(16)

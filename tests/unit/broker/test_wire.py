@@ -15,8 +15,8 @@ from shardbus.broker.wire.codec import (
 )
 from shardbus.broker.wire.fields import FRAME_BYTES_MAX, WireError
 from shardbus.broker.wire.frames import Answered, Beat, Frame, Request
-from shardbus.core.fragment.command import Delivery, Received, Send
 from shardbus.core.message import Entry, Message
+from shardbus.core.messages.command import Delivery, Received, Send
 from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.wire_values import facts, frames
 

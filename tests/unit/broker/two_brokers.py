@@ -15,10 +15,11 @@ from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
 from shardbus.broker.operations.asking import ask
 from shardbus.broker.operations.recovering import TransactionRecovery
 from shardbus.broker.operations.transactions import TransactionPart, Transactor
-from shardbus.core.fragment.command import Delivery, Receive, Received, Send, Settle, Work
 from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import Delivery, Receive, Received, Send, Settle
 from shardbus.core.namespace.entity import QueueSpec
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
+from shardbus.core.transactions.command import Work
 from shardbus.stores.base.store import FragmentCommit, FragmentId, StoreError
 from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.simulation.faults import Disk

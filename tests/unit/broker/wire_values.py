@@ -25,9 +25,11 @@ from shardbus.core.declared import (
     Form,
 )
 from shardbus.core.errors import ALL_KINDS, Refused, Unavailable
-from shardbus.core.fragment.command import ClientCommand, Delivery, Reply, TakeOver
+from shardbus.core.fragment.command import ClientCommand, Reply
 from shardbus.core.message import Entry, Message
+from shardbus.core.messages.command import Delivery
 from shardbus.core.runs import Runs, runs_of
+from shardbus.core.transfers.command import TakeOver
 from shardbus.stores.base.store import FragmentId
 
 Facts = object | tuple[object, ...]

@@ -8,14 +8,15 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from shardbus.broker.broker import Broker
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.fragment.storage import Storage
 from shardbus.broker.remote.broker import RemoteBroker
 from shardbus.broker.remote.endpoint import Endpoint
 from shardbus.broker.remote.fragment import RemoteFragment
 from shardbus.broker.remote.link import Identity
-from shardbus.core.fragment.command import Command, Receive, Received, Send, Sent
+from shardbus.core.fragment.command import Command
 from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import Receive, Received, Send, Sent
 from shardbus.core.namespace.entity import Entity, QueueSpec, spread_fragments
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.stores.base.store import FragmentId

@@ -1,6 +1,9 @@
 """A desk for readers: short forms of the commands about claims."""
 
-from shardbus.core.fragment.command import (
+from shardbus.core.limits import CLAIM_COUNT_MAX, LEASE_MS_DEFAULT
+from shardbus.core.message import MAIN_LINE
+from shardbus.core.messages.command import Done
+from shardbus.core.readers.command import (
     ALL_LINES,
     Claim,
     Claimed,
@@ -10,7 +13,6 @@ from shardbus.core.fragment.command import (
     CompleteClaim,
     Completed,
     DescribeClaim,
-    Done,
     DropReader,
     KeepReader,
     ListReaders,
@@ -21,8 +23,6 @@ from shardbus.core.fragment.command import (
     ReaderStatus,
     ReleaseClaims,
 )
-from shardbus.core.limits import CLAIM_COUNT_MAX, LEASE_MS_DEFAULT
-from shardbus.core.message import MAIN_LINE
 from tests.unit.core.desk import Desk
 
 OWNER = b"owner"

@@ -18,28 +18,23 @@ from shardbus.core.fragment.change import (
     Remove,
     Update,
 )
-from shardbus.core.fragment.command import (
-    NO_SESSION,
-    AcceptSession,
-    Command,
-    Delivery,
-    FragmentRules,
-    Receive,
-    Received,
-    ReceiveDeferred,
-    Reply,
-    Send,
-    Sent,
-    SessionAccepted,
-    SessionState,
-    Settle,
-    Settled,
-    Tick,
-)
+from shardbus.core.fragment.command import Command, FragmentRules, Reply, Tick
 from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.fragment.need import Need
 from shardbus.core.limits import PAGE_BYTES_MAX, PAGE_COUNT_MAX
 from shardbus.core.message import MAIN_LINE, NEVER_MS, SCHEDULED, Entry, Message, sooner
+from shardbus.core.messages.command import (
+    NO_SESSION,
+    Delivery,
+    Receive,
+    Received,
+    ReceiveDeferred,
+    Send,
+    Sent,
+    Settle,
+    Settled,
+)
+from shardbus.core.sessions.command import AcceptSession, SessionAccepted, SessionState
 from shardbus.core.stages.command import PublishOn
 from shardbus.stores.base.store import FragmentCommit, FragmentId
 from shardbus.stores.memory.store import MemoryFragment, MemoryStore

@@ -1,19 +1,18 @@
 """A desk for stages: short forms of the commands about them."""
 
-from shardbus.core.fragment.command import (
+from shardbus.core.limits import STAGE_MS_DEFAULT
+from shardbus.core.message import Message
+from shardbus.core.messages.command import Done
+from shardbus.core.stages.command import (
     AskProducers,
     AskStages,
-    Done,
     DropStages,
     Producers,
     Publication,
     Stage,
     StagesHeld,
-    Transact,
-    Work,
 )
-from shardbus.core.limits import STAGE_MS_DEFAULT
-from shardbus.core.message import Message
+from shardbus.core.transactions.command import Transact, Work
 from tests.unit.core.desk import Desk
 
 NAME = b"attempt"

@@ -2,9 +2,11 @@
 
 import pytest
 
-from shardbus.core.errors import STAGE_LOST, Refused
-from shardbus.core.fragment.command import Done, Finish, Prepare
+from shardbus.core.errors import STAGE_LOST
 from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import Done
+from shardbus.core.transactions.command import Finish, Prepare
+from tests.support.refusals import refusal_of
 from tests.unit.core.desk import FRAGMENT, rules
 from tests.unit.core.staged import NAME, StagingDesk
 
@@ -86,7 +88,7 @@ def test_a_damaged_payload_makes_its_stage_unpublishable(desk: StagingDesk) -> N
     desk.stage(b"one", b"two")
     desk.shelf.store.damage_staged(FRAGMENT, NAME, 1)
 
-    with pytest.raises(Refused, match="damaged") as refused:
+    with refusal_of(STAGE_LOST) as refused:
         promise(desk)
 
     assert refused.value.kind is STAGE_LOST

@@ -12,29 +12,31 @@ from shardbus.core.errors import (
 )
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.change import Adopt, Append
-from shardbus.core.fragment.command import (
-    COMMITTED,
-    AskDecision,
-    AskStages,
-    Command,
-    Decide,
-    Decided,
-    Done,
-    Finish,
-    FragmentRules,
-    Prepare,
-    ProlongStages,
-    Publication,
-    Stage,
-    StagesHeld,
-    Tick,
-    Transact,
-    Work,
-)
+from shardbus.core.fragment.command import Command, FragmentRules, Tick
 from shardbus.core.fragment.records import PUBLISHING
 from shardbus.core.limits import REMEMBERED_MAX, STAGE_MS_MIN
 from shardbus.core.message import MAIN_LINE, Message
-from shardbus.core.stages.command import CheckStages, PublishOn, StagesChecked
+from shardbus.core.messages.command import Done
+from shardbus.core.stages.command import (
+    AskStages,
+    CheckStages,
+    ProlongStages,
+    Publication,
+    PublishOn,
+    Stage,
+    StagesChecked,
+    StagesHeld,
+)
+from shardbus.core.transactions.command import (
+    COMMITTED,
+    AskDecision,
+    Decide,
+    Decided,
+    Finish,
+    Prepare,
+    Transact,
+    Work,
+)
 from tests.unit.core.desk import FRAGMENT, rules
 from tests.unit.core.staged import NAME, PRODUCER, StagingDesk
 

@@ -12,21 +12,12 @@ from shardbus.core.errors import (
 )
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.change import Remove
-from shardbus.core.fragment.command import (
-    COMPLETE,
-    DEAD_LETTER,
-    RELEASE,
-    Claim,
-    Claimed,
-    CompleteClaim,
-    Purge,
-    Purged,
-    Received,
-    SetAside,
-    TakeTransfers,
-)
+from shardbus.core.fragment.command import SetAside
 from shardbus.core.limits import CLAIM_COUNT_MAX, CLAIMS_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE
+from shardbus.core.messages.command import COMPLETE, DEAD_LETTER, RELEASE, Purge, Purged, Received
+from shardbus.core.readers.command import Claim, Claimed, CompleteClaim
+from shardbus.core.transfers.command import TakeTransfers
 from tests.unit.core.claims import NAME, OWNER, ReadingDesk, facts
 from tests.unit.core.desk import rules
 

@@ -5,16 +5,6 @@ import pytest
 from shardbus.core.errors import READER_IN_USE, Refused
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.calendar import DUE_RETRY_MS
-from shardbus.core.fragment.command import (
-    ABANDON,
-    COMPLETE,
-    RELEASE,
-    Receive,
-    Renew,
-    Renewed,
-    RenewSession,
-    SetState,
-)
 from shardbus.core.limits import (
     LEASE_MS_MIN,
     OWNER_MS_MAX,
@@ -22,6 +12,8 @@ from shardbus.core.limits import (
     STAGE_MS_MIN,
 )
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
+from shardbus.core.messages.command import ABANDON, COMPLETE, RELEASE, Receive, Renew, Renewed
+from shardbus.core.sessions.command import RenewSession, SetState
 from tests.unit.core.claims import ReadingDesk
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 from tests.unit.core.staged import NAME, PRODUCER, StagingDesk

@@ -1,6 +1,6 @@
 """The words of commands and replies that others rely on."""
 
-from shardbus.core.fragment.command import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
+from shardbus.core.messages.command import ABANDON, COMPLETE, DEAD_LETTER, RELEASE, Settle
 
 
 def test_the_four_ways_to_settle_are_told_apart() -> None:

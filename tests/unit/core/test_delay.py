@@ -3,9 +3,9 @@
 import pytest
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.core.fragment.command import ABANDON, DEAD_LETTER, DEFER, Settle
 from shardbus.core.limits import DELAY_MS_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, DELAYED, MAIN_LINE
+from shardbus.core.messages.command import ABANDON, DEAD_LETTER, DEFER, Settle
 from tests.unit.core.desk import START_MS, Desk, rules
 
 

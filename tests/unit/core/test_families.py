@@ -18,8 +18,9 @@ from shardbus.core.declared import (
     Form,
 )
 from shardbus.core.errors import Refused
-from shardbus.core.fragment.command import ClientCommand, Command, PublishOn
+from shardbus.core.fragment.command import ClientCommand, Command
 from shardbus.core.fragment.family import Handler
+from shardbus.core.stages.command import PublishOn
 from tests.unit.core.desk import Desk, rules
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shardbus.core.fragment.command import ABANDON, COMPLETE, RELEASE, Receive, Received
 from shardbus.core.limits import DUE_COUNT_MAX, WINDOW_COUNT_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.messages.command import ABANDON, COMPLETE, RELEASE, Receive, Received
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 
 

@@ -2,7 +2,10 @@
 
 import tracemalloc
 
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.need import NeedPayloads
+from shardbus.core.limits import LOCKS_MAX, PAGE_BYTES_MAX, WINDOW_BYTES_MAX, WINDOW_COUNT_MAX
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     RELEASE,
@@ -12,9 +15,6 @@ from shardbus.core.fragment.command import (
     Receive,
     Received,
 )
-from shardbus.core.fragment.need import NeedPayloads
-from shardbus.core.limits import LOCKS_MAX, PAGE_BYTES_MAX, WINDOW_BYTES_MAX, WINDOW_COUNT_MAX
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SET_ASIDE
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 
 

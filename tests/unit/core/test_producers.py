@@ -12,13 +12,15 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import Done, ForgetProducer, Publication, Transact, Work
 from shardbus.core.limits import (
     FINGERPRINT_BYTES_MAX,
     FINGERPRINTS_MAX,
     PRODUCER_ONCE_KEPT_MS,
     PRODUCERS_MAX,
 )
+from shardbus.core.messages.command import Done
+from shardbus.core.stages.command import ForgetProducer, Publication
+from shardbus.core.transactions.command import Transact, Work
 from tests.unit.core.staged import PRODUCER, StagingDesk
 
 

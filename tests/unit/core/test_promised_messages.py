@@ -6,21 +6,19 @@ R49: a batch of several keys is such a transaction.
 import pytest
 
 from shardbus.core.errors import SERVER_BUSY, Refused
-from shardbus.core.fragment.command import (
-    Command,
-    Decide,
-    Done,
-    Finish,
-    ForgetDecision,
-    Prepare,
-    Sent,
-    Ticket,
-    Transact,
-    Work,
-)
+from shardbus.core.fragment.command import Command
 from shardbus.core.fragment.records import FINISHED, PREPARED
 from shardbus.core.limits import FINISHED_KEPT_MS, FINISHED_MAX, KEYS_BARRED_MS, PROMISE_LATE_MS
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Done, Sent, Ticket
+from shardbus.core.transactions.command import (
+    Decide,
+    Finish,
+    ForgetDecision,
+    Prepare,
+    Transact,
+    Work,
+)
 from tests.unit.core.desk import Desk, rules
 
 TXN = bytes(range(16))

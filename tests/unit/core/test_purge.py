@@ -1,8 +1,8 @@
 """Purging: from the front, bounded by count and time, honest about what is left (R32)."""
 
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import COMPLETE, DEAD_LETTER, RELEASE, Purge, Purged
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS
+from shardbus.core.messages.command import COMPLETE, DEAD_LETTER, RELEASE, Purge, Purged
 from tests.unit.core.desk import START_MS, Desk
 
 

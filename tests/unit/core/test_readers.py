@@ -26,6 +26,7 @@ from shardbus.core.limits import (
     READERS_MAX,
 )
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS
+from tests.support.refusals import refusal_of
 from tests.unit.core.claims import NAME, ReadingDesk
 from tests.unit.core.desk import FRAGMENT, rules
 
@@ -278,7 +279,7 @@ def test_readers_are_listed_with_how_far_they_are_and_what_waits() -> None:
 def test_the_main_line_of_an_entity_with_sessions_is_not_claimed() -> None:
     desk = ReadingDesk(rules(requires_session=True))
 
-    with pytest.raises(Refused, match="Browse") as refused:
+    with refusal_of(NOT_ALLOWED) as refused:
         desk.open()
 
     assert refused.value.kind is NOT_ALLOWED
@@ -288,7 +289,7 @@ def test_the_main_line_of_an_entity_with_sessions_is_not_claimed() -> None:
 def test_a_topic_has_nothing_to_claim() -> None:
     desk = ReadingDesk(rules(is_topic=True))
 
-    with pytest.raises(Refused, match="subscriptions") as refused:
+    with refusal_of(NOT_ALLOWED) as refused:
         desk.open()
 
     assert refused.value.kind is NOT_ALLOWED

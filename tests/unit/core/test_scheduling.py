@@ -4,7 +4,6 @@ import pytest
 
 from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_NOT_FOUND, QUOTA_EXCEEDED, Refused
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import COMPLETE, DEFER, Cancel, Send
 from shardbus.core.limits import CANCEL_COUNT_MAX, DUE_COUNT_MAX, PAGE_BYTES_MAX, WINDOW_COUNT_MAX
 from shardbus.core.message import (
     DEAD_LETTER_LINE,
@@ -14,6 +13,7 @@ from shardbus.core.message import (
     SET_ASIDE,
     Message,
 )
+from shardbus.core.messages.command import COMPLETE, DEFER, Cancel, Send
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 
 LATER_MS = START_MS + 5_000

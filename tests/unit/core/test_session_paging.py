@@ -3,19 +3,10 @@
 import pytest
 
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import (
-    ABANDON,
-    COMPLETE,
-    RELEASE,
-    AcceptSession,
-    NoSession,
-    Prepare,
-    ReleaseSession,
-    SessionAccepted,
-    Settle,
-    Work,
-)
 from shardbus.core.message import MAIN_LINE, SESSIONS, SET_ASIDE
+from shardbus.core.messages.command import ABANDON, COMPLETE, RELEASE, Settle
+from shardbus.core.sessions.command import AcceptSession, NoSession, ReleaseSession, SessionAccepted
+from shardbus.core.transactions.command import Prepare, Work
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 
 TXN = bytes(range(16))

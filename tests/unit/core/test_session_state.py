@@ -4,9 +4,9 @@ import pytest
 
 from shardbus.core.errors import QUOTA_EXCEEDED, SESSION_LOCK_LOST, Refused
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import GetState, ReleaseSession, SessionState, SetState
 from shardbus.core.limits import SHORT_STATE_BYTES_MAX
 from shardbus.core.message import MAIN_LINE
+from shardbus.core.sessions.command import GetState, ReleaseSession, SessionState, SetState
 from tests.support.refusals import refusal_of
 from tests.unit.core.desk import FRAGMENT, LOCK_MS, Desk, rules
 

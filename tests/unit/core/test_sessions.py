@@ -13,31 +13,32 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.command import Command, Tick
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SESSIONS, Message
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
     DEFER,
     RELEASE,
-    AcceptSession,
-    Command,
     Done,
-    GetState,
-    NoSession,
     Purge,
     Purged,
     Receive,
-    ReleaseSession,
     Renew,
     Renewed,
+)
+from shardbus.core.sequence import fragment_of_token
+from shardbus.core.sessions.command import (
+    AcceptSession,
+    GetState,
+    NoSession,
+    ReleaseSession,
     RenewSession,
     SessionAccepted,
     SessionState,
     SetState,
-    Tick,
 )
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, SESSIONS, Message
-from shardbus.core.sequence import fragment_of_token
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 
 

@@ -4,19 +4,6 @@ import pytest
 
 from shardbus.core.errors import QUOTA_EXCEEDED, SERVER_BUSY, Refused
 from shardbus.core.fragment.change import RecordChange
-from shardbus.core.fragment.command import (
-    ROLLED_BACK,
-    AskDecision,
-    AskTickets,
-    Decide,
-    Decided,
-    Judged,
-    Send,
-    Sent,
-    Ticket,
-    Transact,
-    Work,
-)
 from shardbus.core.fragment.records import TICKETS
 from shardbus.core.limits import (
     TICKET_GAPS_MAX,
@@ -27,6 +14,16 @@ from shardbus.core.limits import (
     TICKETS_LOADED_KEPT_MS,
 )
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Send, Sent, Ticket
+from shardbus.core.tickets.command import AskTickets, Judged
+from shardbus.core.transactions.command import (
+    ROLLED_BACK,
+    AskDecision,
+    Decide,
+    Decided,
+    Transact,
+    Work,
+)
 from tests.unit.core.desk import Desk, rules
 
 ME = b"me"

@@ -6,9 +6,9 @@ import pytest
 
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused
 from shardbus.core.fragment.change import Append, Change, Update
-from shardbus.core.fragment.command import Cancel, Send, Sent
 from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Entry, Message
+from shardbus.core.messages.command import Cancel, Send, Sent
 from tests.unit.core.desk import START_MS, Desk, rules
 
 

@@ -13,26 +13,12 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
 )
-from shardbus.core.fragment.command import (
-    COMPLETE,
-    Cancel,
-    Command,
-    Decide,
-    Enlist,
-    Finish,
-    GetState,
-    Prepare,
-    ReleaseSession,
-    Sent,
-    SessionState,
-    SetAside,
-    SetState,
-    Settle,
-    Transact,
-    Work,
-)
+from shardbus.core.fragment.command import Command, SetAside
 from shardbus.core.message import SCHEDULED, Message
+from shardbus.core.messages.command import COMPLETE, Cancel, Sent, Settle
+from shardbus.core.sessions.command import GetState, ReleaseSession, SessionState, SetState
 from shardbus.core.sessions.holding import PromisedState
+from shardbus.core.transactions.command import Decide, Enlist, Finish, Prepare, Transact, Work
 from shardbus.core.transactions.record import Prepared, pack_prepared, unpack_prepared
 from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
 

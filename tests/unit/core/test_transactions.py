@@ -10,32 +10,33 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
 )
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.command import Command, SetAside
+from shardbus.core.limits import PREPARED_BYTES_MAX, ROLLBACK_KEPT_MS
+from shardbus.core.message import DEAD_LETTER_LINE, Message
+from shardbus.core.messages.command import (
     ABANDON,
-    COMMITTED,
     COMPLETE,
     DEAD_LETTER,
     DEFER,
+    Delivery,
+    Done,
+    Settle,
+)
+from shardbus.core.transactions.command import (
+    COMMITTED,
     ROLLED_BACK,
     UNDECIDED,
     AskDecision,
-    Command,
     Decide,
     Decided,
-    Delivery,
-    Done,
     Finish,
     ForgetDecision,
     InDoubt,
     ListTransactions,
     Prepare,
-    SetAside,
-    Settle,
     Transact,
     Work,
 )
-from shardbus.core.limits import PREPARED_BYTES_MAX, ROLLBACK_KEPT_MS
-from shardbus.core.message import DEAD_LETTER_LINE, Message
 from shardbus.core.transactions.record import unpack_decision, unpack_prepared
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 

@@ -4,24 +4,6 @@ import pytest
 
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.command import (
-    DEAD_LETTER,
-    RELEASE,
-    Done,
-    ForgetSources,
-    ListSources,
-    ListTransfers,
-    Outstanding,
-    Received,
-    RefuseTransfers,
-    ReturnTransfers,
-    Settle,
-    Sources,
-    TakenOver,
-    TakeOver,
-    TakeTransfers,
-    TransfersDone,
-)
 from shardbus.core.fragment.records import TRANSFERRED
 from shardbus.core.limits import TRANSFER_MARK_KEPT_MS, TRANSFERS_MAX
 from shardbus.core.message import (
@@ -29,6 +11,20 @@ from shardbus.core.message import (
     MAIN_LINE,
     TRANSFER_DEAD_LETTER_LINE,
     Message,
+)
+from shardbus.core.messages.command import DEAD_LETTER, RELEASE, Done, Received, Settle
+from shardbus.core.transfers.command import (
+    ForgetSources,
+    ListSources,
+    ListTransfers,
+    Outstanding,
+    RefuseTransfers,
+    ReturnTransfers,
+    Sources,
+    TakenOver,
+    TakeOver,
+    TakeTransfers,
+    TransfersDone,
 )
 from shardbus.core.transfers.transferring import transfer_number
 from tests.unit.core.desk import Desk, rules

@@ -1,19 +1,17 @@
 """What was locked or held for an answer that was lost: let go by the seed of its tokens (R18)."""
 
-from shardbus.core.fragment.command import (
+from shardbus.core.message import MAIN_LINE
+from shardbus.core.messages.command import (
     COMPLETE,
     RELEASE,
-    AcceptSession,
     Done,
     Receive,
     Received,
-    ReleaseSession,
-    SessionAccepted,
     Settle,
     Settled,
 )
-from shardbus.core.message import MAIN_LINE
 from shardbus.core.sequence import is_of_seed, lock_token, token_of_seed
+from shardbus.core.sessions.command import AcceptSession, ReleaseSession, SessionAccepted
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 
 MINE = b"mine...."

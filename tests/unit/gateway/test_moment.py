@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.core.errors import Refused
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.namespace.tier import DAY_MS, INFINITE_MS
 from shardbus.gateway.http.moment import (
     INFINITE,
@@ -11,6 +11,7 @@ from shardbus.gateway.http.moment import (
     format_moment,
     parse_duration,
 )
+from tests.support.refusals import refusal_of
 
 DURATIONS = [
     ("PT1M", 60_000),
@@ -68,7 +69,7 @@ def test_what_is_written_is_read_back(duration_ms: int) -> None:
     ],
 )
 def test_what_is_not_a_duration_is_refused_by_name(text: str) -> None:
-    with pytest.raises(Refused, match="LockDuration is"):
+    with refusal_of(INVALID_ARGUMENT, "LockDuration"):
         parse_duration("LockDuration", text)
 
 

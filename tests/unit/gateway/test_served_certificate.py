@@ -1,6 +1,7 @@
 """The certificate that is served: checked when it is read, and read again when it changes."""
 
 import asyncio
+import re
 import socket
 import ssl
 from pathlib import Path
@@ -9,10 +10,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from shardbus.core.errors import Unavailable
 from shardbus.gateway.listening.certificate import ServedCertificate, checked_context
 from shardbus.gateway.listening.listener import Protocols
 from shardbus.gateway.listening.tls import CertificateFiles, development_certificate
+from tests.support.refusals import unavailability
 
 NOW_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
@@ -126,20 +127,19 @@ def test_who_is_told_gives_the_new_context_to_every_port(tmp_path: Path) -> None
     asyncio.run(asyncio.wait_for(work(), 10))
 
 
-@pytest.mark.parametrize(
-    ("days", "reason"), [(398, "has expired"), (-2, "not valid before"), (397 - 1, "")]
-)
+@pytest.mark.parametrize(("days", "is_valid"), [(398, False), (-2, False), (397 - 1, True)])
 def test_a_certificate_out_of_its_time_is_refused_with_the_day(
-    tmp_path: Path, days: int, reason: str
+    tmp_path: Path, days: int, is_valid: bool
 ) -> None:
     files = pair(tmp_path)
     now_ms = NOW_MS + days * DAY_MS
-    if not reason:
+    if is_valid:
         checked_context(files.certificate, files.key, now_ms=now_ms)
         return
 
-    with pytest.raises(Unavailable, match=rf"server.pem .*{reason}.* \d{{4}}-\d\d-\d\d"):
+    with unavailability("server.pem") as refusal:
         checked_context(files.certificate, files.key, now_ms=now_ms)
+    assert re.search(r"\d{4}-\d\d-\d\d", str(refusal.value))
 
 
 def test_each_fault_of_the_files_is_named(tmp_path: Path) -> None:
@@ -155,16 +155,16 @@ def test_each_fault_of_the_files_is_named(tmp_path: Path) -> None:
     nonsense = tmp_path / "nonsense.pem"
     nonsense.write_text("nonsense")
     cases = [
-        (files.certificate, other.key, "does not belong"),
-        (files.certificate, locked, "password"),
-        (files.certificate, nonsense, "not a private key"),
-        (files.certificate, tmp_path / "none.pem", "cannot be read: No such file"),
-        (nonsense, files.key, "is not in the PEM format"),
-        (tmp_path / "none.pem", files.key, "cannot be read"),
-        (tmp_path, files.key, "cannot be read: Is a directory"),
+        (files.certificate, other.key, other.key),
+        (files.certificate, locked, locked),
+        (files.certificate, nonsense, nonsense),
+        (files.certificate, tmp_path / "none.pem", tmp_path / "none.pem"),
+        (nonsense, files.key, nonsense),
+        (tmp_path / "none.pem", files.key, tmp_path / "none.pem"),
+        (tmp_path, files.key, tmp_path),
     ]
 
-    for certificate, key, reason in cases:
-        with pytest.raises(Unavailable, match=reason) as refusal:
+    for certificate, key, named in cases:
+        with unavailability(str(named)) as refusal:
             checked_context(certificate, key, now_ms=NOW_MS)
         assert "BEGIN" not in refusal.value.message

@@ -10,7 +10,7 @@ import pytest
 
 from shardbus.broker.access.sas import mint_token
 from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, FragmentStatistics
-from shardbus.core.errors import Refused
+from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.namespace.access import KEY_NAME_CHARACTERS_MAX, LISTEN, MANAGE, AccessRule
 from shardbus.core.namespace.address import NAME_CHARACTERS_MAX
 from shardbus.core.namespace.tier import OLDER, PREMIUM
@@ -24,6 +24,7 @@ from shardbus.gateway.http.atom.entries import (
 from shardbus.gateway.http.server.message import HttpRequest, HttpResponse
 from shardbus.gateway.http.server.site import Site
 from shardbus.stores.base.store import FragmentId
+from tests.support.refusals import refusal_of
 from tests.unit.gateway.site import Endpoint
 
 ROOT = ("RootManageSharedAccessKey", "SAS_KEY_VALUE")
@@ -114,7 +115,7 @@ def test_an_old_api_version_cannot_create_a_partitioned_entity(version: str) -> 
     conventional = ask(endpoint, "PUT", f"/b?api-version={version}", entry())
 
     assert refused.status == 400
-    assert "cannot create a partitioned entity" in detail(refused)
+    assert version in detail(refused)
     assert endpoint.namespace.find("a") is None
     assert conventional.status == 201
     assert element(conventional, "EnablePartitioning") == "false"
@@ -289,7 +290,7 @@ def test_with_a_broker_down_a_change_fails_with_its_reason() -> None:
     response = ask(endpoint, "PUT", "/q", entry())
 
     assert response.status == 503
-    assert "its disk is gone" in detail(response)
+    assert endpoint.hosts[3].outage in detail(response)
 
 
 BAD = [
@@ -469,7 +470,7 @@ def test_a_mistake_of_ours_is_answered_as_such_and_told_to_the_log(
 @pytest.mark.parametrize("path", ["a" * 4_096, "%61" * 1_366, "a/" * 160])
 def test_a_path_that_is_longer_than_any_name_is_not_looked_at(path: str) -> None:
     """R34: without a token, a path of 30,000 characters took a fifth of a second."""
-    with pytest.raises(Refused, match="longer than that of any"):
+    with refusal_of(INVALID_ARGUMENT):
         HttpRequest("GET", f"/api/v1/entities/{path}", {}, b"", is_secure=False)
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardbus.core.errors import Refused
-from shardbus.rules import system
+from shardbus.core import message_fields
+from shardbus.core.errors import INVALID_ARGUMENT
 from shardbus.rules.action import Changes, SqlAction
 from shardbus.rules.errors import EvaluationError
 from shardbus.rules.values import (
@@ -18,6 +18,7 @@ from shardbus.rules.values import (
     Duration,
     Property,
 )
+from tests.support.refusals import refusal_of
 from tests.unit.rules.messages import Sent, scope_of, sent
 
 
@@ -57,7 +58,7 @@ def test_what_is_set_comes_after_what_stayed() -> None:
 
 
 def test_later_statements_see_what_earlier_ones_did_and_the_message_stays_as_it_was() -> None:
-    message = sent({system.LABEL: "x"}, a=1)
+    message = sent({message_fields.LABEL: "x"}, a=1)
     scope = scope_of(message)
 
     found = SqlAction(
@@ -69,9 +70,9 @@ def test_later_statements_see_what_earlier_ones_did_and_the_message_stays_as_it_
     assert found.properties["a"] is None
     assert found.properties["c"] == Property("c", NULL, None)
     assert found.properties["d"] == Property("d", TEXT, "x20")
-    assert found.system == {system.LABEL: "x20"}
+    assert found.system == {message_fields.LABEL: "x20"}
     assert scope.value("a") == 1
-    assert scope.system(system.LABEL) == "x"
+    assert scope.system(message_fields.LABEL) == "x"
 
 
 def test_a_value_is_converted_to_the_kind_of_the_property_it_replaces_if_it_can_be() -> None:
@@ -102,7 +103,7 @@ def test_unknown_sets_a_null() -> None:
     found = changes("SET a = absent + 1; SET sys.Label = NULL", sent(a=1))
 
     assert found.properties == {"a": Property("a", NULL, None)}
-    assert found.system == {system.LABEL: None}
+    assert found.system == {message_fields.LABEL: None}
 
 
 def test_system_properties_take_values_of_their_own_type() -> None:
@@ -112,7 +113,10 @@ def test_system_properties_take_values_of_their_own_type() -> None:
         [Property("ttl", DURATION, Duration(10))],
     )
 
-    assert found.system == {system.MESSAGE_ID: "5", system.TIME_TO_LIVE: Duration(20)}
+    assert found.system == {
+        message_fields.MESSAGE_ID: "5",
+        message_fields.TIME_TO_LIVE: Duration(20),
+    }
     made = found.properties["id"]
     assert made is not None
     assert made.kind == UUID
@@ -132,5 +136,5 @@ def test_an_action_without_a_result_fails_as_a_whole(expression: str, what: str)
 
 
 def test_an_action_with_a_parameter_that_has_no_value_is_refused() -> None:
-    with pytest.raises(Refused, match="column 9: the parameter @x has no value"):
+    with refusal_of(INVALID_ARGUMENT, "column 9", "@x"):
         SqlAction("SET a = @x")

@@ -5,7 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core import message_fields
+from shardbus.core.errors import INVALID_ARGUMENT
 from shardbus.core.namespace.rule_spec import (
     FALSE_FILTER,
     TRUE_FILTER,
@@ -17,7 +18,6 @@ from shardbus.core.namespace.rule_spec import (
     rule_spec_from_document,
     sql_filter,
 )
-from shardbus.rules import system
 from shardbus.rules.document import property_of, rule_of, typed_value
 from shardbus.rules.filter import CorrelationFilter, FalseFilter, SqlFilter, TrueFilter
 from shardbus.rules.values import (
@@ -51,6 +51,7 @@ from shardbus.rules.values import (
     Property,
     Value,
 )
+from tests.support.refusals import refusal_of
 
 VALUES: list[tuple[int, Value]] = [
     (NULL, None),
@@ -112,7 +113,7 @@ WRONG = [
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_what_is_no_value_of_its_kind_is_refused_by_name(wrong: TypedValue) -> None:
-    with pytest.raises(Refused, match="'n' is not a value") as refusal:
+    with refusal_of(INVALID_ARGUMENT, "'n'") as refusal:
         property_of(wrong)
 
     assert refusal.value.kind is INVALID_ARGUMENT
@@ -132,7 +133,7 @@ def test_a_rule_of_each_kind_is_made() -> None:
     assert made.action is not None
     assert made.action.parameters == [Property("@word", TEXT, "x")]
     assert isinstance(compared, CorrelationFilter)
-    assert compared.fields == {system.LABEL: "x", system.TO: "y"}
+    assert compared.fields == {message_fields.LABEL: "x", message_fields.TO: "y"}
     assert compared.properties == [Property("n", LONG, 7)]
     assert isinstance(rule_of(default_rule(7)).filter, TrueFilter)
     assert isinstance(rule_of(RuleSpec("no", FilterSpec(FALSE_FILTER), 7)).filter, FalseFilter)

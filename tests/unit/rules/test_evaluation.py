@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
+from shardbus.core import message_fields
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.rules import system
 from shardbus.rules.errors import EvaluationError
 from shardbus.rules.filter import SqlFilter
 from shardbus.rules.scope import NewIds
@@ -197,7 +197,7 @@ def test_a_text_that_grows_too_long_has_no_result() -> None:
     ],
 )
 def test_absence_is_seen_by_exists_and_by_is_null(expression: str, expected: bool) -> None:
-    message = sent({system.LABEL: "x"}, there=1, empty=None)
+    message = sent({message_fields.LABEL: "x"}, there=1, empty=None)
 
     assert truth(expression, message) is expected
 
@@ -239,10 +239,10 @@ def test_in_is_unknown_only_by_its_left_side(expression: str, expected: bool | N
 )
 def test_system_properties_and_times(expression: str, expected: bool | None) -> None:
     values: dict[int, Value] = {
-        system.LABEL: "order",
-        system.SIZE: 120,
-        system.TIME_TO_LIVE: duration_of_ms(150_000),
-        system.ENQUEUED_TIME: moment_of_ms(1_000_000),
+        message_fields.LABEL: "order",
+        message_fields.SIZE: 120,
+        message_fields.TIME_TO_LIVE: duration_of_ms(150_000),
+        message_fields.ENQUEUED_TIME: moment_of_ms(1_000_000),
     }
     parameters = [
         Property("minute", kind_of(duration_of_ms(0)), duration_of_ms(60_000)),
@@ -340,7 +340,7 @@ def test_of_two_properties_that_differ_by_case_the_last_one_counts() -> None:
 
 
 def test_application_properties_are_read_once_and_only_if_a_filter_needs_them() -> None:
-    message = sent({system.LABEL: "x"}, a=1)
+    message = sent({message_fields.LABEL: "x"}, a=1)
     scope = scope_of(message)
 
     SqlFilter("sys.Label = 'x'").check.truth(scope)

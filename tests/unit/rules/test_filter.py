@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from shardbus.core.errors import Refused
-from shardbus.rules import system
+from shardbus.core import message_fields
+from shardbus.core.errors import INVALID_ARGUMENT
 from shardbus.rules.filter import CorrelationFilter, Rule, TrueFilter
 from shardbus.rules.values import (
     BOOLEAN,
@@ -19,6 +19,7 @@ from shardbus.rules.values import (
     Value,
     kind_of,
 )
+from tests.support.refusals import refusal_of
 from tests.unit.rules.messages import Sent, scope_of, sent
 
 
@@ -30,19 +31,23 @@ def matches(
 
 
 def test_every_field_must_be_equal_to_the_letter() -> None:
-    message = sent({system.LABEL: "Order", system.CORRELATION_ID: "7"}, region="eu")
+    message = sent({message_fields.LABEL: "Order", message_fields.CORRELATION_ID: "7"}, region="eu")
     region = Property("REGION", TEXT, "eu")
 
-    assert matches(message, {system.LABEL: "Order"})
-    assert matches(message, {system.LABEL: "Order", system.CORRELATION_ID: "7"}, [region])
-    assert not matches(message, {system.LABEL: "order"})
-    assert not matches(message, {system.LABEL: "Order", system.CORRELATION_ID: "8"}, [region])
-    assert not matches(message, {system.LABEL: "Order"}, [Property("region", TEXT, "EU")])
+    assert matches(message, {message_fields.LABEL: "Order"})
+    assert matches(
+        message, {message_fields.LABEL: "Order", message_fields.CORRELATION_ID: "7"}, [region]
+    )
+    assert not matches(message, {message_fields.LABEL: "order"})
+    assert not matches(
+        message, {message_fields.LABEL: "Order", message_fields.CORRELATION_ID: "8"}, [region]
+    )
+    assert not matches(message, {message_fields.LABEL: "Order"}, [Property("region", TEXT, "EU")])
 
 
 def test_an_empty_text_is_compared_and_what_is_missing_matches_nothing() -> None:
-    assert matches(sent({system.TO: ""}), {system.TO: ""})
-    assert not matches(sent(), {system.TO: ""})
+    assert matches(sent({message_fields.TO: ""}), {message_fields.TO: ""})
+    assert not matches(sent(), {message_fields.TO: ""})
     assert not matches(sent(), None, [Property("a", TEXT, "")])
     assert not matches(sent(a=None), None, [Property("a", TEXT, "")])
 
@@ -70,20 +75,20 @@ def test_numbers_are_equal_in_value_and_other_types_only_to_themselves(
 
 
 @pytest.mark.parametrize(
-    ("fields", "properties", "what"),
+    ("fields", "properties", "named"),
     [
-        ({}, [], "must compare 1 to 128 fields, not 0"),
-        ({}, [Property(f"p{n}", LONG, n) for n in range(129)], "not 129"),
-        ({}, [Property("a", NULL, None)], "no value for the property 'a'"),
-        ({}, [Property("a", DOUBLE, float("nan"))], "no value for the property 'a'"),
-        ({}, [Property("a", INT, 1), Property("A", INT, 1)], "has a property twice"),
-        ({system.SIZE: "1"}, [], "cannot compare sys.Size"),
+        ({}, [], "128"),
+        ({}, [Property(f"p{n}", LONG, n) for n in range(129)], "129"),
+        ({}, [Property("a", NULL, None)], "'a'"),
+        ({}, [Property("a", DOUBLE, float("nan"))], "'a'"),
+        ({}, [Property("a", INT, 1), Property("A", INT, 1)], "property"),
+        ({message_fields.SIZE: "1"}, [], "sys.Size"),
     ],
 )
 def test_a_filter_that_compares_nothing_or_nonsense_is_refused(
-    fields: dict[int, str], properties: list[Property], what: str
+    fields: dict[int, str], properties: list[Property], named: str
 ) -> None:
-    with pytest.raises(Refused, match=what):
+    with refusal_of(INVALID_ARGUMENT, named):
         CorrelationFilter(fields, properties)
 
 
@@ -91,7 +96,7 @@ def test_a_rule_has_a_name_of_at_most_50_characters() -> None:
     assert Rule("x" * 50, TrueFilter()).name == "x" * 50
 
     for name in ["", "x" * 51]:
-        with pytest.raises(Refused, match="1 to 50 characters"):
+        with refusal_of(INVALID_ARGUMENT, "1", "50"):
             Rule(name, TrueFilter())
 
 

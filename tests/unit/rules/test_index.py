@@ -2,8 +2,8 @@
 
 import pytest
 
+from shardbus.core import message_fields
 from shardbus.core.errors import ALREADY_EXISTS, NOT_FOUND, QUOTA_EXCEEDED, Refused
-from shardbus.rules import system
 from shardbus.rules.action import SqlAction
 from shardbus.rules.correlation import CorrelationTree
 from shardbus.rules.filter import CorrelationFilter, FalseFilter, Rule, SqlFilter, TrueFilter
@@ -13,7 +13,7 @@ from tests.unit.rules.messages import SEED, Sent, listed, scope_of, sent
 
 
 def label(text: str) -> CorrelationFilter:
-    return CorrelationFilter({system.LABEL: text}, [])
+    return CorrelationFilter({message_fields.LABEL: text}, [])
 
 
 def index_of(*rules: tuple[int, Rule]) -> RuleIndex:
@@ -46,7 +46,7 @@ def test_each_kind_of_filter_gives_its_subscription_a_plain_copy() -> None:
         (1, Rule("no", SqlFilter("n > 2"))),
     )
 
-    assert seen(index, sent({system.LABEL: "x"}, n=2)) == [
+    assert seen(index, sent({message_fields.LABEL: "x"}, n=2)) == [
         (2, True, [], []),
         (3, True, [], []),
         (5, True, [], []),
@@ -62,7 +62,7 @@ def test_rules_without_action_give_one_copy_and_each_with_an_action_its_own() ->
         (1, Rule("d", label("x"), SqlAction("REMOVE n"))),
         (1, Rule("e", label("y"), SqlAction("REMOVE n"))),
     )
-    message = sent({system.LABEL: "x"}, n=1)
+    message = sent({message_fields.LABEL: "x"}, n=1)
 
     [match] = index.match(message, SEED)
 
@@ -103,7 +103,7 @@ def test_a_filter_or_action_that_fails_is_told_beside_what_matched() -> None:
 
 def test_a_subscription_without_rules_gets_nothing_and_rules_can_come_and_go() -> None:
     index = index_of((1, Rule("$Default", TrueFilter())), (2, Rule("x", label("x"))))
-    message = sent({system.LABEL: "x"})
+    message = sent({message_fields.LABEL: "x"})
 
     removed = index.remove(1, "$DEFAULT")
     assert removed.name == "$Default"
@@ -173,7 +173,7 @@ def filled(filters: list[CorrelationFilter]) -> CorrelationTree:
 
 
 def test_a_match_costs_the_same_with_one_rule_and_with_ten_thousand() -> None:
-    message = sent({system.LABEL: "7"})
+    message = sent({message_fields.LABEL: "7"})
     one = filled([label("7")])
     many = filled([label(str(number)) for number in range(10_000)])
 
@@ -193,10 +193,12 @@ def test_rules_on_ever_other_properties_cost_no_more_than_the_message_has() -> N
 
 def test_rules_that_share_most_of_their_fields_are_told_apart_by_the_rest() -> None:
     filters = [
-        CorrelationFilter({system.LABEL: "same"}, listed(x=n // 100, y=n // 10 % 10, z=n % 10))
+        CorrelationFilter(
+            {message_fields.LABEL: "same"}, listed(x=n // 100, y=n // 10 % 10, z=n % 10)
+        )
         for n in range(1000)
     ]
-    message = sent({system.LABEL: "same"}, x=1, y=2, z=3)
+    message = sent({message_fields.LABEL: "same"}, x=1, y=2, z=3)
 
     tree = filled(filters)
 
@@ -206,11 +208,13 @@ def test_rules_that_share_most_of_their_fields_are_told_apart_by_the_rest() -> N
 
 def test_a_tree_that_was_emptied_is_empty() -> None:
     tree = CorrelationTree()
-    filters = [CorrelationFilter({system.LABEL: "a"}, listed(x=n % 3, y=n)) for n in range(50)]
+    filters = [
+        CorrelationFilter({message_fields.LABEL: "a"}, listed(x=n % 3, y=n)) for n in range(50)
+    ]
     entries = [tree.add(number, each.conditions) for number, each in enumerate(filters)]
 
     for entry in entries:
         tree.remove(entry)
 
     assert len(tree) == 0
-    assert cost(tree, sent({system.LABEL: "a"}, x=1, y=1)) == 1
+    assert cost(tree, sent({message_fields.LABEL: "a"}, x=1, y=1)) == 1

@@ -5,6 +5,7 @@ import pytest
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.rules.parser import parse_action, parse_filter
 from tests.model.rules.shape import shape
+from tests.support.refusals import refusal_of
 from tests.support.render import render_action, render_filter
 
 
@@ -151,7 +152,7 @@ def test_a_bad_filter_is_refused_with_the_place_and_what_was_expected(
     ],
 )
 def test_an_expression_that_is_too_deep_is_refused(expression: str) -> None:
-    with pytest.raises(Refused, match="more than 100 levels deep"):
+    with refusal_of(INVALID_ARGUMENT, "100"):
         parse_filter(expression)
 
 
@@ -201,7 +202,7 @@ def test_a_bad_action_is_refused_with_the_place_and_what_was_expected(
 def test_an_action_has_at_most_32_statements() -> None:
     assert len(parse_action(";".join(["SET a = 1"] * 32))) == 32
 
-    with pytest.raises(Refused, match="column 321: more than 32 statements"):
+    with refusal_of(INVALID_ARGUMENT, "column 321", "32"):
         parse_action(";".join(["SET a = 1"] * 33))
 
 

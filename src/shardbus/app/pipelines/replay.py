@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, ClassVar, Final, Literal, Self, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self, final
 
-from msgspec import UNSET, Meta, field
+from msgspec import UNSET, Meta, defstruct, field
 from msgspec.structs import replace
 
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.paths import checked_path
 from shardbus.app.pipelines.task import Task, option
 from shardbus.core.errors import NOT_FOUND, Refused
+from shardbus.core.message_fields import SENT_COLUMNS
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.document import Body, Maybe, told
 from shardbus.gateway.http.server.refusal import invalid, shown
@@ -30,24 +31,24 @@ _Moment = Annotated[
 ]
 
 
-@final
-class Columns(Body, kw_only=True, frozen=True):
-    """The table column for each column of a message; empty: it is left out."""
+_TARGETS: Final = ("body", *SENT_COLUMNS, "properties", "amqp")
 
-    body: Maybe[_Column] = UNSET
-    message_id: Maybe[_Column] = UNSET
-    session_id: Maybe[_Column] = UNSET
-    partition_key: Maybe[_Column] = UNSET
-    correlation_id: Maybe[_Column] = UNSET
-    subject: Maybe[_Column] = UNSET
-    content_type: Maybe[_Column] = UNSET
-    to: Maybe[_Column] = UNSET
-    reply_to: Maybe[_Column] = UNSET
-    reply_to_session_id: Maybe[_Column] = UNSET
-    time_to_live_ms: Maybe[_Column] = UNSET
-    scheduled_time: Maybe[_Column] = UNSET
-    properties: Maybe[_Column] = UNSET
-    amqp: Maybe[_Column] = UNSET
+if TYPE_CHECKING:
+
+    class Columns(Body, kw_only=True, frozen=True):
+        """Its members are derived from the table of fields."""
+
+else:
+    Columns = defstruct(
+        "Columns",
+        [(name, Maybe[_Column], UNSET) for name in _TARGETS],
+        bases=(Body,),
+        namespace={
+            "__doc__": "The table column for each column of a message; empty: it is left out."
+        },
+        kw_only=True,
+        frozen=True,
+    )
 
 
 @final

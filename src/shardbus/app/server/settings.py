@@ -407,17 +407,16 @@ class _Gathered:
         except FileUnreadable as error:
             raise SettingError("config", str(path), error.reason) from error
         self._blueprints.append(config.blueprint)
+        source = f"file {path}"
         for key, raw in config.settings.items():
             row = _ROWS.get(key.replace("-", "_"))
             if row is None:
-                raise SettingError(
-                    key, f"file {path}", f"the setting does not exist{_nearest(key)}"
-                )
+                raise SettingError(key, source, f"the setting does not exist{_nearest(key)}")
             if row.kind is Kind.TEXTS and isinstance(raw, list):
                 raw = ";".join(str(text) for text in raw)
             if not isinstance(raw, str | int):
-                raise SettingError(row.file_key, f"file {path}", f"must be a {row.kind.value}")
-            self.add(row, raw, f"file {path}")
+                raise SettingError(row.file_key, source, f"must be a {row.kind.value}")
+            self.add(row, raw, source)
 
     def settings(self) -> Settings:
         self._check_together()

@@ -15,13 +15,15 @@ from shardbus.broker.forwarding.plan import ForwardingPlan, ForwardingVerdict
 from shardbus.broker.operations.asking import ask, ask_all, to_port
 from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
-from shardbus.core.fragment.command import (
-    Delivery,
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.messages.command import Delivery, Received
+from shardbus.core.namespace.address import line_path
+from shardbus.core.namespace.entity import Entity
+from shardbus.core.transfers.command import (
     ForgetSources,
     ListSources,
     ListTransfers,
     Outstanding,
-    Received,
     RefuseTransfers,
     ReturnTransfers,
     Sources,
@@ -29,9 +31,6 @@ from shardbus.core.fragment.command import (
     TakeTransfers,
     TransfersDone,
 )
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
-from shardbus.core.namespace.address import line_path
-from shardbus.core.namespace.entity import Entity
 from shardbus.core.transfers.transferring import transfer_number
 from shardbus.message.forwarded import ForwardFormat, forwarded
 from shardbus.stores.base.store import FragmentId

@@ -6,7 +6,6 @@ from typing import Final, final
 
 from shardbus.broker.bus import EntityHandle
 from shardbus.core.errors import Refused
-from shardbus.core.fragment.command import Delivery, TakeOver, TransferSource
 from shardbus.core.fragment.entrance import NO_SESSION_REASON, NO_SESSION_TEXT
 from shardbus.core.limits import HOPS_MAX
 from shardbus.core.message import (
@@ -15,9 +14,11 @@ from shardbus.core.message import (
     TRANSFER_DEAD_LETTER_LINE,
     Message,
 )
+from shardbus.core.messages.command import Delivery
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.placement import key_of
 from shardbus.core.sequence import counter_of
+from shardbus.core.transfers.command import TakeOver, TransferSource
 from shardbus.core.transfers.transferring import transfer_number
 from shardbus.message.forwarded import ForwardFormat
 

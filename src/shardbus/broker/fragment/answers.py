@@ -9,7 +9,9 @@ from typing import final
 
 from shardbus.broker.fragment.reading import Lacking
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import Received, Reply, SessionState
+from shardbus.core.fragment.command import Reply
+from shardbus.core.messages.command import Received
+from shardbus.core.sessions.command import SessionState
 
 log = logging.getLogger(__name__)
 

@@ -10,21 +10,14 @@ from shardbus.broker.fragment.answers import Answer, Answers, ReplyTo
 from shardbus.broker.fragment.outlet import Outlet
 from shardbus.core.errors import Refused
 from shardbus.core.fragment.change import Change
-from shardbus.core.fragment.command import (
-    COMPLETE,
-    Command,
-    Decide,
-    GetState,
-    Send,
-    SetState,
-    Settle,
-    Tick,
-    Transact,
-)
+from shardbus.core.fragment.command import Command, Tick
 from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.fragment.need import Need
 from shardbus.core.message import NEVER_MS
+from shardbus.core.messages.command import COMPLETE, Send, Settle
+from shardbus.core.sessions.command import GetState, SetState
 from shardbus.core.stages.command import PublishOn
+from shardbus.core.transactions.command import Decide, Transact
 
 # Messages that the commands of one turn send or settle; the others wait for the next.
 TURN_MESSAGES_MAX: Final = 8_192

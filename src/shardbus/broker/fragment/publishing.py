@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, final
 
+from shardbus.core import message_fields
 from shardbus.core.errors import Refused
 from shardbus.core.limits import MODIFIED_BYTES_MAX, REASON_CHARACTERS_MAX
 from shardbus.core.message import NEVER_MS, Entry
@@ -15,7 +16,6 @@ from shardbus.core.namespace.rule_spec import RuleSpec
 from shardbus.core.namespace.tier import INFINITE_MS
 from shardbus.core.sessions.key import session_key
 from shardbus.message.rule_view import MESSAGES, PayloadFormat
-from shardbus.rules import system
 from shardbus.rules.action import Changes
 from shardbus.rules.document import rule_of
 from shardbus.rules.filter import Rule
@@ -221,11 +221,11 @@ class Publisher:
             return copy
         copy.payload = self._payloads.rewrite(payload, changes)
         copy.size_bytes = len(copy.payload)
-        if system.SESSION_ID in changes.system:
-            session_id = changes.system[system.SESSION_ID]
+        if message_fields.SESSION_ID in changes.system:
+            session_id = changes.system[message_fields.SESSION_ID]
             copy.session_id = session_id if isinstance(session_id, str) else None
-        if system.TIME_TO_LIVE in changes.system:
-            copy.expires_at_ms = self._expiry_ms(entry, changes.system[system.TIME_TO_LIVE])
+        if message_fields.TIME_TO_LIVE in changes.system:
+            copy.expires_at_ms = self._expiry_ms(entry, changes.system[message_fields.TIME_TO_LIVE])
         return copy
 
     def _expiry_ms(self, entry: Entry, time_to_live: Value) -> int:
@@ -277,17 +277,17 @@ class PublishedMessage:
 
     def system(self, number: int) -> Value:
         entry = self._entry
-        if number < system.DELIVERY_COUNT:
+        if number < message_fields.DELIVERY_COUNT or number > message_fields.DEAD_LETTER_SOURCE:
             return self._seen().system(number)
-        if number in (system.SEQUENCE_NUMBER, system.ENQUEUED_SEQUENCE_NUMBER):
+        if number in (message_fields.SEQUENCE_NUMBER, message_fields.ENQUEUED_SEQUENCE_NUMBER):
             return entry.sequence_number
-        if number == system.ENQUEUED_TIME:
+        if number == message_fields.ENQUEUED_TIME:
             return moment_of_ms(entry.enqueued_at_ms)
-        if number == system.EXPIRES_AT and entry.expires_at_ms != NEVER_MS:
+        if number == message_fields.EXPIRES_AT and entry.expires_at_ms != NEVER_MS:
             return moment_of_ms(entry.expires_at_ms)
-        if number == system.SIZE:
+        if number == message_fields.SIZE:
             return entry.size_bytes
-        if number in (system.DELIVERY_COUNT, system.STATE):
+        if number in (message_fields.DELIVERY_COUNT, message_fields.STATE):
             return 0
         return None
 

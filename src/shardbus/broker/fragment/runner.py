@@ -10,9 +10,7 @@ from typing import Final, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.fragment.alarm import Alarm
-from shardbus.broker.fragment.answers import Answer as Answer
-from shardbus.broker.fragment.answers import Answers, say
-from shardbus.broker.fragment.answers import ReplyTo as ReplyTo
+from shardbus.broker.fragment.answers import Answers, ReplyTo, say
 from shardbus.broker.fragment.biting import Biting, bitten_on
 from shardbus.broker.fragment.deciding import Deciding, may_be_overtaken
 from shardbus.broker.fragment.joint import Broken, Joint, JointPart
@@ -25,10 +23,11 @@ from shardbus.broker.fragment.watching import Watchers
 from shardbus.core.errors import Unavailable
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.change import Change, Remove, Update
-from shardbus.core.fragment.command import NO_SESSION, Command, FragmentRules, Receive, SetAside
+from shardbus.core.fragment.command import Command, FragmentRules, SetAside
 from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.fragment.need import Need
 from shardbus.core.limits import PAGE_BYTES_MAX
+from shardbus.core.messages.command import NO_SESSION, Receive
 from shardbus.stores.base.store import (
     Due,
     FragmentCommit,

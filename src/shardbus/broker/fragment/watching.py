@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Callable
 from typing import final
 
-from shardbus.core.fragment.command import NO_SESSION
 from shardbus.core.fragment.fragment import Fragment
+from shardbus.core.messages.command import NO_SESSION
 
 Wake = Callable[[], None]
 

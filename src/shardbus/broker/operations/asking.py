@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import final
 
-from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.core.errors import SERVER_BUSY, Refused, Unavailable
 from shardbus.core.fragment.command import Command, Reply

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, final
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.operations.asking import ask_all, failure_of, failure_of_parts, to_port
 from shardbus.broker.routing.dispatch import ignore
 from shardbus.broker.routing.router import EntityRouter
@@ -15,7 +15,8 @@ from shardbus.core.errors import (
     MESSAGE_NOT_FOUND,
     Refused,
 )
-from shardbus.core.fragment.command import (
+from shardbus.core.limits import DEFERRED_COUNT_MAX
+from shardbus.core.messages.command import (
     COMPLETE,
     NO_SESSION,
     RELEASE,
@@ -25,8 +26,7 @@ from shardbus.core.fragment.command import (
     Settle,
     Settled,
 )
-from shardbus.core.fragment.fragment import LOCK_LOST_TEXT
-from shardbus.core.limits import DEFERRED_COUNT_MAX
+from shardbus.core.messages.settling import LOCK_LOST_TEXT
 
 NOT_FOUND_TEXT: Final = (
     "Failed to find a message of the given sequence numbers: it does not exist, is not in "

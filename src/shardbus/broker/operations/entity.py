@@ -23,24 +23,28 @@ from shardbus.core.errors import (
     SESSION_LOCK_LOST,
     Refused,
 )
-from shardbus.core.fragment.command import (
+from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message
+from shardbus.core.messages.command import (
     NO_SESSION,
     Cancel,
     Delivery,
-    GetState,
     Purge,
     Renew,
     Renewed,
-    RenewSession,
-    SessionState,
-    SetState,
     Settle,
     Settled,
 )
-from shardbus.core.fragment.fragment import LOCK_LOST_TEXT
-from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message
-from shardbus.core.sessions.command import AskHolds, Hold, HoldsTold
-from shardbus.core.sessions.holding import SESSION_LOST_TEXT as SESSION_LOST_TEXT
+from shardbus.core.messages.settling import LOCK_LOST_TEXT
+from shardbus.core.sessions.command import (
+    AskHolds,
+    GetState,
+    Hold,
+    HoldsTold,
+    RenewSession,
+    SessionState,
+    SetState,
+)
+from shardbus.core.sessions.holding import SESSION_LOST_TEXT
 from shardbus.core.sessions.key import session_key
 
 

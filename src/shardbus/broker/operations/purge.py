@@ -12,9 +12,9 @@ from shardbus.broker.operations.asking import ask, failure_of
 from shardbus.broker.operations.browse import Browsable, age, read_page
 from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import Purge, Purged
 from shardbus.core.limits import PEEK_COUNT_MAX
 from shardbus.core.message import ACTIVE, NEVER_MS, Entry
+from shardbus.core.messages.command import Purge, Purged
 from shardbus.core.sequence import fragment_of
 
 # How often a fragment may find nothing and yet say that there may be more.

@@ -22,17 +22,19 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.command import Command
+from shardbus.core.limits import CLAIM_COUNT_MAX, CLAIMS_MAX, LEASE_MS_DEFAULT
+from shardbus.core.message import Entry
+from shardbus.core.messages.command import Done
+from shardbus.core.readers.command import (
     ALL_LINES,
     Claim,
     Claimed,
     ClaimRead,
     ClaimRuns,
-    Command,
     CompleteClaim,
     Completed,
     DescribeClaim,
-    Done,
     DropReader,
     KeepReader,
     ListReaders,
@@ -42,9 +44,7 @@ from shardbus.core.fragment.command import (
     ReaderStatus,
     ReleaseClaims,
 )
-from shardbus.core.fragment.command import Readers as KnownReaders
-from shardbus.core.limits import CLAIM_COUNT_MAX, CLAIMS_MAX, LEASE_MS_DEFAULT
-from shardbus.core.message import Entry
+from shardbus.core.readers.command import Readers as KnownReaders
 
 T = TypeVar("T")
 

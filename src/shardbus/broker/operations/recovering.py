@@ -13,7 +13,7 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.operations.asking import ask
 from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.transactions.command import (
     COMMITTED,
     ROLLED_BACK,
     UNDECIDED,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import final
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.operations.asking import ask_all, to_port
 from shardbus.broker.routing.dispatch import ignore
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import Cancel, Sent
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Cancel, Sent
 
 
 @final

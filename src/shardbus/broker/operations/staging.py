@@ -31,23 +31,7 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.core.fragment.command import (
-    AskProducers,
-    AskStages,
-    Command,
-    Done,
-    DropStages,
-    ForgetProducer,
-    HeldStage,
-    Producer,
-    Producers,
-    ProlongStages,
-    Publication,
-    Stage,
-    StageShare,
-    StagesHeld,
-    Work,
-)
+from shardbus.core.fragment.command import Command
 from shardbus.core.limits import (
     BATCH_MAX,
     FINGERPRINT_CHARACTERS_MAX,
@@ -57,9 +41,26 @@ from shardbus.core.limits import (
     STAGES_MAX,
 )
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Done
 from shardbus.core.namespace.placement import hash_point
-from shardbus.core.stages.command import CheckStages, StagesChecked
+from shardbus.core.stages.command import (
+    AskProducers,
+    AskStages,
+    CheckStages,
+    DropStages,
+    ForgetProducer,
+    HeldStage,
+    Producer,
+    Producers,
+    ProlongStages,
+    Publication,
+    Stage,
+    StagesChecked,
+    StageShare,
+    StagesHeld,
+)
 from shardbus.core.stages.producers import refusal_of_repeat
+from shardbus.core.transactions.command import Work
 
 # Everything in a publication is read before it is decided, which may take long.
 DECIDE_MS: Final = 60_000

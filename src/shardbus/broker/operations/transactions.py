@@ -16,16 +16,15 @@ from shardbus.broker.operations.asking import Question, answer_to, ask_all, fail
 from shardbus.broker.routing.dispatch import FragmentPort, ignore
 from shardbus.broker.routing.outbox import Outbox
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.messages.command import Done, Sent
+from shardbus.core.transactions.command import (
     COMMITTED,
     Decide,
     Decided,
-    Done,
     Finish,
     ForgetDecision,
     Home,
     Prepare,
-    Sent,
     Transact,
     Work,
 )

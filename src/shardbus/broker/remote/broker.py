@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar, final
 
-from shardbus.broker.fragment.runner import ReplyTo
+from shardbus.broker.fragment.answers import ReplyTo
 from shardbus.broker.namespace.host import FragmentStatistics
 from shardbus.broker.remote.fragment import RemoteFragment, RemoteWait
 from shardbus.broker.remote.host_call import (
@@ -47,19 +47,11 @@ from shardbus.broker.wire.frames import (
     Woken,
 )
 from shardbus.core.errors import TOO_LARGE, Refused, Unavailable
-from shardbus.core.fragment.command import (
-    AcceptSession,
-    Command,
-    Configure,
-    PublishOn,
-    Receive,
-    Received,
-    ReceiveDeferred,
-    SessionAccepted,
-    SetAside,
-    Tick,
-)
+from shardbus.core.fragment.command import Command, Configure, SetAside, Tick
+from shardbus.core.messages.command import Receive, Received, ReceiveDeferred
 from shardbus.core.namespace.entity import Entity
+from shardbus.core.sessions.command import AcceptSession, SessionAccepted
+from shardbus.core.stages.command import PublishOn
 from shardbus.stores.base.store import FragmentId, Page
 
 log = logging.getLogger(__name__)

@@ -8,27 +8,25 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
-from shardbus.broker.fragment.answers import say
-from shardbus.broker.fragment.runner import AVAILABLE, RECOVERING, UNAVAILABLE, Answer, ReplyTo
+from shardbus.broker.fragment.answers import Answer, ReplyTo, say
+from shardbus.broker.fragment.runner import AVAILABLE, RECOVERING, UNAVAILABLE
 from shardbus.broker.guarded import guarded
 from shardbus.broker.routing.dispatch import ignore
 from shardbus.broker.wire.frames import Browse, ListSessions, Unwatch, Watch
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.command import Command
+from shardbus.core.limits import LOCKS_MAX, SESSIONS_HELD_MAX
+from shardbus.core.messages.command import (
     NO_SESSION,
     RELEASE,
-    AcceptSession,
-    Command,
     Delivery,
     Receive,
     Received,
     ReceiveDeferred,
-    ReleaseSession,
-    SessionAccepted,
     Settle,
 )
-from shardbus.core.limits import LOCKS_MAX, SESSIONS_HELD_MAX
 from shardbus.core.sequence import token_of_seed
+from shardbus.core.sessions.command import AcceptSession, ReleaseSession, SessionAccepted
 from shardbus.stores.base.store import FragmentId, Page
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import hmac
 import logging
 from typing import TYPE_CHECKING, Final, cast, final
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.remote.served import ServedFragment
 from shardbus.broker.routing.dispatch import ignore
 from shardbus.broker.wire.codec import FrameBuffer, decode, encode, proof, received_parts
@@ -37,13 +37,8 @@ from shardbus.broker.wire.frames import (
     Woken,
 )
 from shardbus.core.errors import Unavailable
-from shardbus.core.fragment.command import (
-    RELEASE,
-    Received,
-    ReleaseSession,
-    SessionAccepted,
-    Settle,
-)
+from shardbus.core.messages.command import RELEASE, Received, Settle
+from shardbus.core.sessions.command import ReleaseSession, SessionAccepted
 from shardbus.stores.base.store import FragmentId, Page
 
 if TYPE_CHECKING:

@@ -15,15 +15,16 @@ from collections.abc import Callable
 from typing import Final, final
 
 from shardbus.broker.clock import Clock
-from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.operations.transactions import TransactionPart, Transactor
 from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.broker.routing.outbox import DOUBT_MS_MAX, Outbox
 from shardbus.broker.routing.turns import KeyTurns, Turn
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import Home, Sent, Work
 from shardbus.core.limits import PROMISE_LATE_MS
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Sent
+from shardbus.core.transactions.command import Home, Work
 
 log = logging.getLogger(__name__)
 

@@ -13,18 +13,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, final
 
-from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.guarded import guarded
 from shardbus.core.errors import Refused
-from shardbus.core.fragment.command import (
-    NO_SESSION,
-    RELEASE,
-    Command,
-    Delivery,
-    Receive,
-    Received,
-    Settle,
-)
+from shardbus.core.fragment.command import Command
+from shardbus.core.messages.command import NO_SESSION, RELEASE, Delivery, Receive, Received, Settle
 
 log = logging.getLogger(__name__)
 

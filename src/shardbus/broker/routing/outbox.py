@@ -12,26 +12,15 @@ import asyncio
 from typing import Final, final
 
 from shardbus.broker.clock import Clock
-from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.core.errors import Unavailable
-from shardbus.core.fragment.command import (
-    COMMITTED,
-    AskTickets,
-    Decide,
-    Decided,
-    Done,
-    Home,
-    Judged,
-    Reply,
-    Send,
-    Sent,
-    Ticket,
-    Transact,
-    Work,
-)
+from shardbus.core.fragment.command import Reply
 from shardbus.core.limits import TICKETS_ASKED_MS
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Done, Send, Sent, Ticket
+from shardbus.core.tickets.command import AskTickets, Judged
+from shardbus.core.transactions.command import COMMITTED, Decide, Decided, Home, Transact, Work
 
 # How long and how often a fragment is asked; as long as placing elsewhere may take (R16).
 DOUBT_MS_MAX: Final = 15_000

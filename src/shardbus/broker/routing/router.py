@@ -10,15 +10,15 @@ from collections.abc import Callable
 from typing import Final, Protocol, final
 
 from shardbus.broker.clock import Clock
-from shardbus.broker.fragment.runner import Answer, ReplyTo
+from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.routing.batches import Batches, BatchFragments, BatchSpread
 from shardbus.broker.routing.dispatch import Dispatcher, FragmentPort, ignore
 from shardbus.broker.routing.outbox import Outbox
 from shardbus.broker.routing.sessions import SessionDoor
 from shardbus.broker.routing.turns import KeyTurns, Turn
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
-from shardbus.core.fragment.command import RELEASE, ReleaseSession, SessionAccepted, Settle, Settled
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
+from shardbus.core.messages.command import RELEASE, Settle, Settled
 from shardbus.core.namespace.placement import (
     RoundRobin,
     fragment_at,
@@ -26,6 +26,7 @@ from shardbus.core.namespace.placement import (
     key_of,
 )
 from shardbus.core.sequence import TOKEN_BYTES, fragment_of, fragment_of_token
+from shardbus.core.sessions.command import ReleaseSession, SessionAccepted
 
 # How long the bus tries to place a message without a key while fragments are unavailable (R16).
 PLACING_MS_MAX: Final = 15_000

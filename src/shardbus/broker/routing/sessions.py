@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.routing.dispatch import FragmentPort, ignore
 from shardbus.core.errors import (
     INVALID_ARGUMENT,
@@ -21,9 +21,9 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.core.fragment.command import AcceptSession, NoSession, ReleaseSession, SessionAccepted
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import SESSIONS
+from shardbus.core.sessions.command import AcceptSession, NoSession, ReleaseSession, SessionAccepted
 from shardbus.core.sessions.key import session_key
 
 # "5000 concurrent pending receives per entity".

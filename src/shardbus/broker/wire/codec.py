@@ -17,7 +17,7 @@ from shardbus.broker.wire.exchange import BY_HAND as ANSWERS_BY_HAND
 from shardbus.broker.wire.exchange import decode_answer, encode_answer
 from shardbus.broker.wire.fields import FRAGMENT, LENGTH, FieldReader, FieldWriter, WireError
 from shardbus.broker.wire.frames import Answered, Frame, Request
-from shardbus.core.fragment.command import Delivery, Received
+from shardbus.core.messages.command import Delivery, Received
 from shardbus.stores.base.store import FragmentId
 
 # The other side gets little memory before it has proved that it knows the secret.

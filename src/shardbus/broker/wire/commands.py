@@ -20,15 +20,9 @@ from shardbus.broker.wire.fields import (
     FieldWriter,
     flags_of,
 )
-from shardbus.core.fragment.command import (
-    DEFER,
-    ClientCommand,
-    Receive,
-    Send,
-    Settle,
-    Ticket,
-)
+from shardbus.core.fragment.command import ClientCommand
 from shardbus.core.message import NEVER_MS, TRANSFER_DEAD_LETTER_LINE, Message
+from shardbus.core.messages.command import DEFER, Receive, Send, Settle, Ticket
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 
 _TICKET: Final = Struct(">qq")

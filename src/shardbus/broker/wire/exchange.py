@@ -23,8 +23,9 @@ from shardbus.broker.wire.fields import (
     WireError,
 )
 from shardbus.core.errors import ALL_KINDS, ErrorKind, Refused, Unavailable
-from shardbus.core.fragment.command import Delivery, Received, Reply, Sent, Settled
+from shardbus.core.fragment.command import Reply
 from shardbus.core.message import DELAYED, NEVER_MS, TRANSFER_DEAD_LETTER_LINE, Entry
+from shardbus.core.messages.command import Delivery, Received, Sent, Settled
 
 _SENT: Final = Struct(">qII")
 _ENTRY: Final = Struct(">BqqqIIBBI")

@@ -23,8 +23,9 @@ from shardbus.core.declared import (
     word,
 )
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import NO_SESSION, ClientCommand, Reply
+from shardbus.core.fragment.command import ClientCommand, Reply
 from shardbus.core.message import LINE, SESSIONS, Entry
+from shardbus.core.messages.command import NO_SESSION
 from shardbus.stores.base.store import FragmentId, Page
 
 PROTOCOL_VERSION: Final = 10

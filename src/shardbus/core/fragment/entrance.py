@@ -9,16 +9,19 @@ from typing import Final, final
 
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
 from shardbus.core.fragment.change import Adopt, Append, AppendReserved, ForgetIds, Remember, Update
-from shardbus.core.fragment.command import AskTickets, Command, Judged, Reserved, Send, Sent, Ticket
+from shardbus.core.fragment.command import Command
 from shardbus.core.fragment.counting import count_in
 from shardbus.core.fragment.family import Handler
 from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.limits import DIGEST_BYTES
 from shardbus.core.message import ACTIVE, AT_ONCE_MS, NEVER_MS, SCHEDULED, Entry, Message
+from shardbus.core.messages.command import Send, Sent, Ticket
 from shardbus.core.messages.history import History, Sifted
 from shardbus.core.sequence import counter_of, sequence_number
 from shardbus.core.stages.record import ReadPiece
+from shardbus.core.tickets.command import AskTickets, Judged
 from shardbus.core.tickets.table import Tickets
+from shardbus.core.transactions.command import Reserved
 from shardbus.core.transactions.promised_keys import PromisedKeys
 
 NO_SESSION_REASON: Final = "Session id is null."

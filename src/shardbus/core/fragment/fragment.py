@@ -29,26 +29,12 @@ from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.calendar import Calendar
 from shardbus.core.fragment.change import Change, Counters
 from shardbus.core.fragment.command import (
-    NO_SESSION,
-    AboutMessages,
-    Cancel,
     Command,
     Configure,
-    Delivery,
-    Done,
     FragmentRules,
-    Purge,
-    Purged,
-    Receive,
-    Received,
-    ReceiveDeferred,
-    Renew,
-    Renewed,
     Reply,
     RunnerCommand,
-    Send,
     SetAside,
-    Settle,
     Tick,
 )
 from shardbus.core.fragment.entrance import Entrance
@@ -67,10 +53,25 @@ from shardbus.core.message import (
     Entry,
     sooner,
 )
+from shardbus.core.messages.command import (
+    NO_SESSION,
+    AboutMessages,
+    Cancel,
+    Delivery,
+    Done,
+    Purge,
+    Purged,
+    Receive,
+    Received,
+    ReceiveDeferred,
+    Renew,
+    Renewed,
+    Send,
+    Settle,
+)
 from shardbus.core.messages.deferred import check_bytes, not_found
 from shardbus.core.messages.history import History
-from shardbus.core.messages.settling import LOCK_LOST_TEXT as LOCK_LOST_TEXT
-from shardbus.core.messages.settling import Settling
+from shardbus.core.messages.settling import LOCK_LOST_TEXT, Settling
 from shardbus.core.readers.claiming import Claiming
 from shardbus.core.readers.record import ReaderStanding
 from shardbus.core.runs import Runs

@@ -7,16 +7,6 @@ from __future__ import annotations
 from typing import final
 
 from shardbus.core.fragment.change import Change
-from shardbus.core.fragment.command import (
-    NO_SESSION,
-    MessageCommand,
-    Purge,
-    Receive,
-    ReceiveDeferred,
-    Renew,
-    Send,
-    Settle,
-)
 from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.fragment.line import Line
 from shardbus.core.fragment.need import (
@@ -35,6 +25,16 @@ from shardbus.core.limits import (
     DEFERRED_COUNT_MAX,
 )
 from shardbus.core.message import MAIN_LINE, Entry
+from shardbus.core.messages.command import (
+    NO_SESSION,
+    MessageCommand,
+    Purge,
+    Receive,
+    ReceiveDeferred,
+    Renew,
+    Send,
+    Settle,
+)
 from shardbus.core.sessions.holding import SessionHolds
 from shardbus.core.stages.record import ReadStage
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from shardbus.core.fragment.command import NO_SESSION
+from shardbus.core.messages.command import NO_SESSION
 
 
 @final

@@ -10,13 +10,14 @@ from typing import final
 
 from shardbus.core.errors import SERVER_BUSY, Refused
 from shardbus.core.fragment.change import Update
-from shardbus.core.fragment.command import Done, Reserved, Sent
 from shardbus.core.fragment.entrance import Entrance
 from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.limits import CANCEL_COUNT_MAX
 from shardbus.core.message import SCHEDULED, Entry
+from shardbus.core.messages.command import Done, Sent
 from shardbus.core.messages.deferred import not_found
 from shardbus.core.sequence import check_numbers, counter_of
+from shardbus.core.transactions.command import Reserved
 
 
 @final

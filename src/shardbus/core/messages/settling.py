@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_LOCK_LOST, NOT_ALLOWED, Refused
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.ledger import Ledger
+from shardbus.core.limits import DELAY_MS_MAX, MODIFIED_BYTES_MAX
+from shardbus.core.message import MAIN_LINE, Entry
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
@@ -14,9 +17,6 @@ from shardbus.core.fragment.command import (
     Settle,
     Settled,
 )
-from shardbus.core.fragment.ledger import Ledger
-from shardbus.core.limits import DELAY_MS_MAX, MODIFIED_BYTES_MAX
-from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.properties import merge
 from shardbus.core.sequence import is_of_seed
 

@@ -24,29 +24,7 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.fragment.change import Change, RecordChange, Remove
-from shardbus.core.fragment.command import (
-    ALL_LINES,
-    AboutReaders,
-    Claim,
-    Claimed,
-    ClaimRead,
-    ClaimRuns,
-    Command,
-    CompleteClaim,
-    Completed,
-    DescribeClaim,
-    Done,
-    DropReader,
-    KeepReader,
-    ListReaders,
-    OpenReader,
-    ReadClaim,
-    ReaderOpened,
-    ReaderReply,
-    Readers,
-    ReaderStatus,
-    ReleaseClaims,
-)
+from shardbus.core.fragment.command import Command
 from shardbus.core.fragment.family import Handler
 from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.fragment.need import Need, NeedHeads
@@ -66,6 +44,28 @@ from shardbus.core.limits import (
     READERS_MAX,
 )
 from shardbus.core.message import AT_ONCE_MS, MAIN_LINE, NEVER_MS, Entry
+from shardbus.core.messages.command import Done
+from shardbus.core.readers.command import (
+    ALL_LINES,
+    AboutReaders,
+    Claim,
+    Claimed,
+    ClaimRead,
+    ClaimRuns,
+    CompleteClaim,
+    Completed,
+    DescribeClaim,
+    DropReader,
+    KeepReader,
+    ListReaders,
+    OpenReader,
+    ReadClaim,
+    ReaderOpened,
+    ReaderReply,
+    Readers,
+    ReaderStatus,
+    ReleaseClaims,
+)
 from shardbus.core.readers.record import (
     OpenClaim,
     Reader,

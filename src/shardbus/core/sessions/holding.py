@@ -16,22 +16,7 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.fragment.change import StateChange
-from shardbus.core.fragment.command import (
-    NO_SESSION,
-    AboutSessions,
-    AcceptSession,
-    Command,
-    Done,
-    GetState,
-    NoSession,
-    ReleaseSession,
-    Renewed,
-    RenewSession,
-    SessionAccepted,
-    SessionReply,
-    SessionState,
-    SetState,
-)
+from shardbus.core.fragment.command import Command
 from shardbus.core.fragment.family import Handler
 from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.fragment.line import Line
@@ -39,8 +24,23 @@ from shardbus.core.fragment.lock import LockBatch
 from shardbus.core.fragment.need import Need, NeedSession, NeedSessions, NeedState
 from shardbus.core.limits import SHORT_STATE_BYTES_MAX
 from shardbus.core.message import MAIN_LINE
+from shardbus.core.messages.command import NO_SESSION, Done, Renewed
 from shardbus.core.sequence import is_of_seed, lock_token
-from shardbus.core.sessions.command import AskHolds, Hold, HoldsTold
+from shardbus.core.sessions.command import (
+    AboutSessions,
+    AcceptSession,
+    AskHolds,
+    GetState,
+    Hold,
+    HoldsTold,
+    NoSession,
+    ReleaseSession,
+    RenewSession,
+    SessionAccepted,
+    SessionReply,
+    SessionState,
+    SetState,
+)
 from shardbus.core.sessions.table import NO_STATE, STATE_UNREAD, HeldSession, SessionTable
 
 SESSION_LOST_TEXT: Final = (

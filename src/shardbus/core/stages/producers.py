@@ -19,7 +19,6 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.fragment.change import RecordChange
-from shardbus.core.fragment.command import Producer, Producers, Publication
 from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.fragment.records import PRODUCER
 from shardbus.core.limits import (
@@ -31,6 +30,7 @@ from shardbus.core.limits import (
     PRODUCER_ONCE_KEPT_MS,
 )
 from shardbus.core.message import NEVER_MS
+from shardbus.core.stages.command import Producer, Producers, Publication
 from shardbus.core.stages.record import producer_change, unpack_producer
 
 

@@ -19,21 +19,7 @@ from shardbus.core.errors import (
     Refused,
 )
 from shardbus.core.fragment.change import StagePut
-from shardbus.core.fragment.command import (
-    AboutStages,
-    AskProducers,
-    AskStages,
-    Command,
-    Done,
-    DropStages,
-    ForgetProducer,
-    ProlongStages,
-    Stage,
-    StageReply,
-    StageShare,
-    StagesHeld,
-    Work,
-)
+from shardbus.core.fragment.command import Command
 from shardbus.core.fragment.entrance import Entrance
 from shardbus.core.fragment.family import Handler
 from shardbus.core.fragment.ledger import Ledger
@@ -48,9 +34,24 @@ from shardbus.core.limits import (
     STAGE_PIECE_BYTES_MAX,
 )
 from shardbus.core.message import NEVER_MS, Message, sooner
+from shardbus.core.messages.command import Done
 from shardbus.core.runs import runs_of
 from shardbus.core.stages.bites import Bites
-from shardbus.core.stages.command import CheckStages, PublishOn, StagesChecked
+from shardbus.core.stages.command import (
+    AboutStages,
+    AskProducers,
+    AskStages,
+    CheckStages,
+    DropStages,
+    ForgetProducer,
+    ProlongStages,
+    PublishOn,
+    Stage,
+    StageReply,
+    StagesChecked,
+    StageShare,
+    StagesHeld,
+)
 from shardbus.core.stages.open import OpenStages
 from shardbus.core.stages.producers import KnownProducers
 from shardbus.core.stages.record import (
@@ -61,6 +62,7 @@ from shardbus.core.stages.record import (
     plain_piece,
     stage_change,
 )
+from shardbus.core.transactions.command import Work
 
 # A name with this end means all stages whose names begin with it.
 GROUP_END: Final = b"/"

@@ -14,7 +14,6 @@ from typing import Final, final
 
 from shardbus.core.errors import SERVER_BUSY, Refused
 from shardbus.core.fragment.change import Change, RecordChange
-from shardbus.core.fragment.command import AskTickets, Judged, Sent, Ticket
 from shardbus.core.fragment.records import TICKETS
 from shardbus.core.limits import (
     TICKET_GAPS_MAX,
@@ -23,6 +22,8 @@ from shardbus.core.limits import (
     TICKETS_KEPT_MS,
     TICKETS_LOADED_KEPT_MS,
 )
+from shardbus.core.messages.command import Sent, Ticket
+from shardbus.core.tickets.command import AskTickets, Judged
 
 _INTEGER_BYTES: Final = 8
 

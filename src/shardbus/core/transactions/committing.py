@@ -12,27 +12,7 @@ from typing import Final, final
 
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, SERVER_BUSY, Refused
 from shardbus.core.fragment.change import RecordChange
-from shardbus.core.fragment.command import (
-    COMMITTED,
-    ROLLED_BACK,
-    UNDECIDED,
-    AboutTransactions,
-    AskDecision,
-    Command,
-    Decide,
-    Decided,
-    Done,
-    Enlist,
-    Finish,
-    ForgetDecision,
-    InDoubt,
-    Owed,
-    Prepare,
-    Promised,
-    Sent,
-    Transact,
-    Work,
-)
+from shardbus.core.fragment.command import Command
 from shardbus.core.fragment.entrance import Entrance
 from shardbus.core.fragment.family import Handler
 from shardbus.core.fragment.ledger import Ledger
@@ -48,11 +28,30 @@ from shardbus.core.limits import (
     ROLLBACK_KEPT_MS,
 )
 from shardbus.core.message import SET_ASIDE, Entry
+from shardbus.core.messages.command import Done, Sent
 from shardbus.core.messages.scheduling import Scheduling
 from shardbus.core.messages.settling import Settling
 from shardbus.core.sessions.holding import PromisedState, SessionHolds
 from shardbus.core.stages.record import ReadStage
 from shardbus.core.stages.staging import Staging
+from shardbus.core.transactions.command import (
+    COMMITTED,
+    ROLLED_BACK,
+    UNDECIDED,
+    AboutTransactions,
+    AskDecision,
+    Decide,
+    Decided,
+    Enlist,
+    Finish,
+    ForgetDecision,
+    InDoubt,
+    Owed,
+    Prepare,
+    Promised,
+    Transact,
+    Work,
+)
 from shardbus.core.transactions.finished import Finished
 from shardbus.core.transactions.record import (
     Decision,

@@ -10,10 +10,10 @@ from typing import final
 
 from shardbus.core.errors import SERVER_BUSY, Refused
 from shardbus.core.fragment.change import RecordChange
-from shardbus.core.fragment.command import Sent
 from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.fragment.records import FINISHED
 from shardbus.core.limits import FINISHED_KEPT_MS, FINISHED_MAX
+from shardbus.core.messages.command import Sent
 from shardbus.core.packing import Unpacker, packed_count, packed_integer
 
 

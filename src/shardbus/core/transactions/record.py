@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.fragment.command import Home, Reserved, Settle, StageShare
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Settle
 from shardbus.core.packing import (
     Unpacker,
     pack_messages,
@@ -14,6 +14,8 @@ from shardbus.core.packing import (
     packed_text,
 )
 from shardbus.core.sessions.holding import PromisedState
+from shardbus.core.stages.command import StageShare
+from shardbus.core.transactions.command import Home, Reserved
 
 # Flags of what follows the stages.
 _KEEPS_REPLY: Final = 1

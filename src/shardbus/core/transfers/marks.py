@@ -10,7 +10,6 @@ from typing import final
 
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused
 from shardbus.core.fragment.change import RecordChange
-from shardbus.core.fragment.command import TransferSource
 from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.fragment.records import TRANSFER_MARK
 from shardbus.core.integers import pack_integers, unpack_integers
@@ -20,6 +19,7 @@ from shardbus.core.limits import (
     TRANSFER_SOURCES_MAX,
 )
 from shardbus.core.message import NEVER_MS
+from shardbus.core.transfers.command import TransferSource
 
 
 @final

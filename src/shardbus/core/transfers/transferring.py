@@ -14,25 +14,7 @@ from typing import Final, final
 
 from shardbus.core.errors import NOT_ALLOWED, SERVER_BUSY, Refused
 from shardbus.core.fragment.change import RecordChange
-from shardbus.core.fragment.command import (
-    AboutTransfers,
-    Command,
-    Delivery,
-    Done,
-    ForgetSources,
-    ListSources,
-    ListTransfers,
-    Outstanding,
-    Received,
-    RefuseTransfers,
-    ReturnTransfers,
-    Send,
-    Sources,
-    TakenOver,
-    TakeOver,
-    TakeTransfers,
-    TransfersDone,
-)
+from shardbus.core.fragment.command import Command
 from shardbus.core.fragment.entrance import Entrance
 from shardbus.core.fragment.family import Handler
 from shardbus.core.fragment.ledger import Ledger
@@ -42,7 +24,22 @@ from shardbus.core.fragment.supply import Supply
 from shardbus.core.integers import pack_integers, unpack_integers
 from shardbus.core.limits import SEQUENCE_COUNTER_MASK, TRANSFERS_BYTES_MAX, TRANSFERS_MAX
 from shardbus.core.message import SET_ASIDE, Entry
+from shardbus.core.messages.command import Delivery, Done, Received, Send
 from shardbus.core.sequence import sequence_number
+from shardbus.core.transfers.command import (
+    AboutTransfers,
+    ForgetSources,
+    ListSources,
+    ListTransfers,
+    Outstanding,
+    RefuseTransfers,
+    ReturnTransfers,
+    Sources,
+    TakenOver,
+    TakeOver,
+    TakeTransfers,
+    TransfersDone,
+)
 from shardbus.core.transfers.marks import Mark, Marks
 
 _NUMBER_BYTES: Final = 8

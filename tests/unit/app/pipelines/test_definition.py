@@ -11,8 +11,9 @@ from shardbus.app.pipelines.definition import KINDS, Definition, definition_from
 from shardbus.app.pipelines.pipelines import do_collide
 from shardbus.app.pipelines.replay import Columns, Replay
 from shardbus.app.pipelines.shelf import Intent, Shelf
-from shardbus.core.errors import Refused
+from shardbus.core.errors import INVALID_ARGUMENT
 from shardbus.gateway.http.document import KindReader
+from tests.support.refusals import refusal_of
 
 ARCHIVE = Definition("archive", Capture(entity="orders", path="archive/orders"))
 
@@ -39,7 +40,7 @@ def test_a_definition_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "-a", "a b", "a" * 65, "ä"])
 def test_a_name_is_one_that_can_be_that_of_a_file(name: str) -> None:
-    with pytest.raises(Refused, match="cannot be named"):
+    with refusal_of(INVALID_ARGUMENT):
         _read(name, {"entity": "orders", "path": "p"})
 
 
@@ -47,7 +48,7 @@ def test_a_name_is_one_that_can_be_that_of_a_file(name: str) -> None:
     "path", ["", "/etc", "../up", "a/../../b", "_a", "a/.b", "s3a://b", "a*", "a\0", "a=b"]
 )
 def test_a_path_stays_below_the_directory_of_captured_data(path: str) -> None:
-    with pytest.raises(Refused, match="path"):
+    with refusal_of(INVALID_ARGUMENT):
         _read("archive", {"entity": "orders", "path": path})
 
 
@@ -60,12 +61,12 @@ def test_a_path_stays_below_the_directory_of_captured_data(path: str) -> None:
         ({"rows_max": "many"}, "rows_max"),
         ({"format": "json"}, "format"),
         ({"compact": "yes"}, "compact"),
-        ({"where": "x > 1"}, "has the member 'where'; it may have: kind, entity, path"),
+        ({"where": "x > 1"}, "'where'"),
         ({"connection_string": "x"}, "connection_string"),
     ],
 )
 def test_a_member_that_cannot_be_used_is_named(change: dict[str, object], named: str) -> None:
-    with pytest.raises(Refused, match=named):
+    with refusal_of(INVALID_ARGUMENT, named):
         _read("archive", {"entity": "orders", "path": "p", **change})
 
 
@@ -106,20 +107,17 @@ def test_a_replay_has_its_times_in_utc_and_its_columns_in_order() -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"path": ""}, "needs from_pipeline"),
+        ({"path": ""}, "from_pipeline"),
         ({"path": "../up"}, "path"),
-        ({"keep": True}, "has the member 'keep'; it may have: kind, entity, path, from_pipeline"),
+        ({"keep": True}, "'keep'"),
         ({"format": "orc"}, "format"),
-        ({"from": "yesterday"}, "from is 'yesterday'"),
-        ({"from": "2026-01-02", "to": "2026-01-02"}, "not before to"),
+        ({"from": "yesterday"}, "'yesterday'"),
+        ({"from": "2026-01-02", "to": "2026-01-02"}, "to"),
         ({"where": "x" * 5000}, "where"),
         ({"rate_max": -1}, "rate_max"),
-        ({"columns": []}, "columns of the body must be a JSON object"),
-        (
-            {"columns": {"price": "p"}},
-            "columns of the body has the member 'price'; it may have: body, message_id",
-        ),
-        ({"columns": {"body": 7}}, "columns.body of the body must be a text of at most 255"),
+        ({"columns": []}, "columns"),
+        ({"columns": {"price": "p"}}, "'price'"),
+        ({"columns": {"body": 7}}, "columns.body"),
         ({"body": "xml"}, "body"),
         ({"incarnation": "mine"}, "incarnation"),
     ],
@@ -127,12 +125,12 @@ def test_a_replay_has_its_times_in_utc_and_its_columns_in_order() -> None:
 def test_of_a_replay_a_member_that_cannot_be_used_is_named(
     change: dict[str, object], named: str
 ) -> None:
-    with pytest.raises(Refused, match=named):
+    with refusal_of(INVALID_ARGUMENT, named):
         _read("again", {"kind": "replay", "entity": "orders", "path": "p", **change})
 
 
 def test_dead_letters_cannot_be_captured_and_kept() -> None:
-    with pytest.raises(Refused, match="any order"):
+    with refusal_of(INVALID_ARGUMENT):
         _read("a", {"entity": "orders/$DeadLetterQueue", "path": "p", "keep": True})
 
 

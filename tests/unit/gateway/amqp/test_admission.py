@@ -123,7 +123,7 @@ def test_what_one_stranger_sends_is_bounded(bench: Bench) -> None:
 
     error = client.close_error()
     assert error.condition == "amqp:connection:forced"
-    assert "65536 bytes before it put a token" in error.description
+    assert "65536" in error.description
 
 
 def test_a_client_with_a_token_may_send_on(bench: Bench) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from shardbus.codec.types import Symbol, Uint, Value
 from shardbus.codec.value import encode
-from shardbus.core.fragment.command import Delivery
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Entry
+from shardbus.core.messages.command import Delivery
 from shardbus.core.properties import pack
 from shardbus.message.forwarded import forwarded
 from shardbus.message.sections import decode_application_properties, scan_message

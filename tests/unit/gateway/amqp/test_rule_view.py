@@ -26,6 +26,7 @@ from shardbus.codec.types import (
     Value,
 )
 from shardbus.codec.value import decode, encode
+from shardbus.core import message_fields
 from shardbus.core.properties import unpack
 from shardbus.message.rule_values import property_from, value_from
 from shardbus.message.rule_view import RuleView, pack_changes, rewrite
@@ -68,19 +69,19 @@ WHOLE = (
 )
 
 SYSTEM: list[tuple[int, values.Value]] = [
-    (system.MESSAGE_ID, "id"),
-    (system.CORRELATION_ID, "correlation"),
-    (system.TO, "to"),
-    (system.REPLY_TO, "reply"),
-    (system.LABEL, "label"),
-    (system.SESSION_ID, "session"),
-    (system.REPLY_TO_SESSION_ID, "answers"),
-    (system.CONTENT_TYPE, "text/plain"),
-    (system.PARTITION_KEY, "key"),
-    (system.VIA_PARTITION_KEY, "via"),
-    (system.TIME_TO_LIVE, Duration(5_000 * 10_000)),
-    (system.SCHEDULED_ENQUEUE_TIME, Moment(7_000 * 10_000)),
-    (system.FORCE_PERSISTENCE, True),
+    (message_fields.MESSAGE_ID, "id"),
+    (message_fields.CORRELATION_ID, "correlation"),
+    (message_fields.TO, "to"),
+    (message_fields.REPLY_TO, "reply"),
+    (message_fields.LABEL, "label"),
+    (message_fields.SESSION_ID, "session"),
+    (message_fields.REPLY_TO_SESSION_ID, "answers"),
+    (message_fields.CONTENT_TYPE, "text/plain"),
+    (message_fields.PARTITION_KEY, "key"),
+    (message_fields.VIA_PARTITION_KEY, "via"),
+    (message_fields.TIME_TO_LIVE, Duration(5_000 * 10_000)),
+    (message_fields.SCHEDULED_ENQUEUE_TIME, Moment(7_000 * 10_000)),
+    (message_fields.FORCE_PERSISTENCE, True),
 ]
 
 
@@ -90,7 +91,7 @@ def test_system_properties_are_read_from_their_sections(
 ) -> None:
     """What is not set is null."""
     assert RuleView(WHOLE).system(number) == expected
-    unset = False if number == system.FORCE_PERSISTENCE else None
+    unset = False if number == message_fields.FORCE_PERSISTENCE else None
     assert RuleView(DATA).system(number) == unset
 
 
@@ -164,7 +165,7 @@ def test_a_long_time_to_live_is_told_by_two_moments() -> None:
         0x73, [None] * 8 + [Timestamp(10_000_000_000), Timestamp(0)]
     )
 
-    ttl = RuleView(payload + DATA).system(system.TIME_TO_LIVE)
+    ttl = RuleView(payload + DATA).system(message_fields.TIME_TO_LIVE)
 
     assert ttl == Duration(10_000_000_000 * 10_000)
 
@@ -195,9 +196,9 @@ def test_texts_that_an_action_sets_are_written_where_receivers_read_them() -> No
 def test_times_that_an_action_sets_are_written_with_their_types() -> None:
     changes = Changes()
     changes.system = {
-        system.TIME_TO_LIVE: Duration(3 * 10_000),
-        system.SCHEDULED_ENQUEUE_TIME: Moment(9 * 10_000),
-        system.FORCE_PERSISTENCE: False,
+        message_fields.TIME_TO_LIVE: Duration(3 * 10_000),
+        message_fields.SCHEDULED_ENQUEUE_TIME: Moment(9 * 10_000),
+        message_fields.FORCE_PERSISTENCE: False,
     }
 
     head = scan_message(rewrite(WHOLE, changes))
@@ -232,7 +233,7 @@ def test_an_action_cannot_make_a_message_that_could_not_be_sent(action: str, rea
 
 def test_a_time_beyond_what_amqp_has_is_no_time() -> None:
     changes = Changes()
-    changes.system = {system.SCHEDULED_ENQUEUE_TIME: Moment(2**80)}
+    changes.system = {message_fields.SCHEDULED_ENQUEUE_TIME: Moment(2**80)}
 
     with pytest.raises(ValueError, match="range"):
         rewrite(DATA, changes)

@@ -12,8 +12,8 @@ from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import ACCEPTED, RELEASED, Modified
 from shardbus.codec.errors import INTERNAL_ERROR
 from shardbus.codec.types import Symbol, Value
-from shardbus.core.fragment.command import Send, Sent
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Send, Sent
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import RECEIVE_AND_DELETE, Client, plain
 

@@ -202,7 +202,6 @@ def test_messages_that_are_not_whole_are_bounded_over_all_connections(bench: Ben
 
     assert [client.is_closed() for client in holders] == [True, False, False, False]
     assert holders[0].close_error().condition == "amqp:connection:forced"
-    assert "incomplete messages" in str(holders[0].close_error().description)
     assert list(honest.outcomes(link).values()) == [ACCEPTED]
     for client in holders[1:]:
         client.transport.close()

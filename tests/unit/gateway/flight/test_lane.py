@@ -86,7 +86,7 @@ def test_a_ticket_is_of_one_entity_and_not_of_the_next_with_its_name(site: LaneS
 
     incarnation = ticket["incarnation"]
     assert site.read(**{"from": 1, "to": 2}, incarnation=incarnation).num_rows == 1
-    with pytest.raises(flight.FlightError, match=r"^not-found: .*created again"):
+    with pytest.raises(flight.FlightError, match=r"^not-found: "):
         site.read(**{"from": 1, "to": 2}, incarnation="another")
     with pytest.raises(flight.FlightError, match=r"^invalid-argument: "):
         site.read(**{"from": 1, "to": 2}, incarnation=7)
@@ -115,7 +115,7 @@ def test_a_fragment_that_nobody_can_ask_is_no_empty_one(site: LaneSite) -> None:
     """P1: a table with a part missing would look whole."""
     site.describe(1, is_counted=False)
 
-    with pytest.raises(flight.FlightUnavailableError, match="unavailable: Fragment 0 is"):
+    with pytest.raises(flight.FlightUnavailableError, match=r"^unavailable: .*0"):
         site.client.get_flight_info(flight.FlightDescriptor.for_path("q"), options())
     assert site.client.get_flight_info(command(to={"0": 5}), options()).endpoints
 
@@ -134,7 +134,7 @@ def test_news_are_waited_for_by_the_bus_and_need_no_store(site: LaneSite) -> Non
     assert site.act("describe", known="s1", wait_ms=500)["stamp"] == "s1"
 
     assert site.bus.asked[-1][0] == waiting
-    with pytest.raises(flight.FlightServerError, match="'known' must be a text"):
+    with pytest.raises(flight.FlightServerError, match=r"^invalid-argument: .*'known'"):
         site.act("describe", known=1)
 
 
@@ -201,7 +201,7 @@ def test_what_is_asked_wrongly_is_an_invalid_argument(
 def test_a_bug_of_ours_shows_clients_nothing_of_the_inside(site: LaneSite) -> None:
     site.bus.answers["entities/q/bulk"] = {"entity_id": "seven"}
 
-    with pytest.raises(flight.FlightInternalError, match=r"^internal: An internal error") as told:
+    with pytest.raises(flight.FlightInternalError, match=r"^internal: ") as told:
         site.act("describe")
     assert "Traceback" not in str(told.value)
 
@@ -217,7 +217,7 @@ def test_a_store_that_cannot_be_read_is_unavailable(
     else:
         site.path.write_bytes(b"no database at all" * 1_000)
 
-    with pytest.raises(flight.FlightUnavailableError, match=r"^unavailable: The store") as told:
+    with pytest.raises(flight.FlightUnavailableError, match=r"^unavailable: ") as told:
         site.read(**{"from": 1, "to": 2})
     assert str(tmp_path) not in str(told.value)
 
@@ -270,7 +270,7 @@ def test_a_claim_that_is_taken_away_while_it_is_read_is_an_error(site: LaneSite,
         raise BusError(410, "claim-lost", "Claim 1 was lost.")
 
     site.bus.answers["entities/q/readers/runs"] = runs
-    expected = "^claim-lost: " if then == "lost" else "^unavailable: Claim 1 changed"
+    expected = "^claim-lost: " if then == "lost" else "^unavailable: .*1"
     with pytest.raises(flight.FlightError, match=expected):
         site.read(reader="r", ordinals=[1, 1])
 
@@ -283,7 +283,7 @@ def test_claims_that_the_bus_does_not_tell_of_are_not_empty(
     site.send(b"a", b"b", b"c")
     site.bus.answers["entities/q/readers/runs"] = site.claims(*told)
 
-    with pytest.raises(flight.FlightUnavailableError, match="all claims from 1 to 2"):
+    with pytest.raises(flight.FlightUnavailableError, match=r"^unavailable: .*1"):
         site.read(reader="r", ordinals=[1, 2])
 
 
@@ -305,7 +305,7 @@ def test_who_does_not_read_on_holds_a_place_and_neither_memory_nor_the_store(
     stalled = narrow.get(**{"from": 1, "to": 601})
     stalled.read_chunk()
 
-    with pytest.raises(flight.FlightUnavailableError, match=r"^server-busy: All 1 places"):
+    with pytest.raises(flight.FlightUnavailableError, match=r"^server-busy: .*1"):
         narrow.read(**{"from": 1, "to": 601})
     with sqlite3.connect(narrow.path, timeout=20) as other:
         [(is_busy, _, _)] = other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

@@ -233,9 +233,7 @@ def test_what_a_careless_client_would_write_is_read_as_the_bus_reads_it() -> Non
 def test_bytes_that_are_no_message_are_refused_with_their_row(odd: bytes) -> None:
     rows = [row_of(message()), row_of(message(), amqp=odd, message_id="m-17")]
 
-    with pytest.raises(
-        EncodeError, match=r"row 41, message_id 'm-17', has bytes in column amqp that are"
-    ):
+    with pytest.raises(EncodeError, match=r"row 41\b.*'m-17'.*\bamqp\b"):
         written(rows, first_row=40)
 
 
@@ -243,12 +241,10 @@ def test_bytes_that_are_no_message_are_refused_with_their_row(odd: bytes) -> Non
 def test_a_message_without_its_body_is_refused_with_its_row(names: tuple[str, ...]) -> None:
     row = row_of(message(), body=None)
 
-    with pytest.raises(
-        EncodeError, match=r"row 7 has a message in column amqp whose body is .* body"
-    ):
+    with pytest.raises(EncodeError, match=r"row 7\b.*\bamqp\b.*\bbody\b"):
         written([{name: row[name] for name in names}], first_row=7)
 
 
 def test_a_time_to_live_that_cannot_be_is_refused_with_its_row() -> None:
-    with pytest.raises(EncodeError, match=r"time_to_live_ms is -5 in row 12"):
+    with pytest.raises(EncodeError, match=r"time_to_live_ms\b.* -5\b.*row 12\b"):
         written([row_of(message(), time_to_live_ms=-5)], first_row=12)

@@ -37,7 +37,7 @@ def test_all_places_are_taken_by_who_is_at_work() -> None:
         hall.places.take(first)
         hall.places.take(second)
         hall.now_s += 10 * SILENT_S_MAX
-        with pytest.raises(BusError, match="server-busy: All 2 places"):
+        with pytest.raises(BusError, match=r"^server-busy: .*2"):
             hall.places.take(third)
     assert hall.gone == []
 
@@ -114,7 +114,7 @@ def test_who_was_silent_for_a_moment_does_not_give_way() -> None:
         hall.places.take(second)
         with hall.places.client_turn(first), hall.places.client_turn(second):
             hall.now_s += YIELDS_AFTER_S - 1
-            with pytest.raises(BusError, match="server-busy"):
+            with pytest.raises(BusError, match=r"^server-busy: "):
                 hall.places.take(third)
     assert hall.gone == []
 

@@ -129,7 +129,7 @@ def test_a_stage_is_put_in_several_streams_one_behind_the_other(site: LaneSite) 
         assert put(site, bodies(*[400_000] * 5), piece=piece) == 5
 
     assert pieces == ["0", "1", "2", "3", "4", "5", "3", "4", "5"]
-    with pytest.raises(flight.FlightServerError, match="'piece' of the command must be"):
+    with pytest.raises(flight.FlightServerError, match=r"^invalid-argument: .*'piece'"):
         put(site, bodies(1), piece=-1)
 
 
@@ -161,7 +161,7 @@ def test_what_is_under_way_has_arrived_when_a_refusal_is_told(site: LaneSite) ->
 
     site.bus.answers["entities/q/stages/s"] = answer
 
-    with pytest.raises(flight.FlightUnauthorizedError, match="It is full"):
+    with pytest.raises(flight.FlightUnauthorizedError, match=r"^quota-exceeded: "):
         put(site, bodies(*[900_000] * (PIECES_MAX + 1)))
 
     assert len(arrived) == PIECES_MAX + 1
@@ -178,9 +178,9 @@ def test_whatever_a_stage_is_called_it_is_that_stage(site: LaneSite) -> None:
 
 def test_nothing_is_put_of_what_cannot_be_a_message(site: LaneSite) -> None:
     odd = pa.RecordBatch.from_arrays([pa.array([1])], ["price"])
-    with pytest.raises(flight.FlightServerError, match="invalid-argument: Column 'price'"):
+    with pytest.raises(flight.FlightServerError, match=r"^invalid-argument: .*'price'"):
         put(site, odd)
-    with pytest.raises(flight.FlightServerError, match="invalid-argument: The command must have"):
+    with pytest.raises(flight.FlightServerError, match=r"^invalid-argument: "):
         put(site, bodies(1), stage="")
     assert site.bus.put_bytes == []
 
@@ -188,7 +188,7 @@ def test_nothing_is_put_of_what_cannot_be_a_message(site: LaneSite) -> None:
 def test_what_the_bus_refuses_is_told(site: LaneSite) -> None:
     site.bus.answers["entities/q/stages/s"] = BusError(403, "quota-exceeded", "It is full.")
 
-    with pytest.raises(flight.FlightUnauthorizedError, match="quota-exceeded: It is full"):
+    with pytest.raises(flight.FlightUnauthorizedError, match=r"^quota-exceeded: "):
         put(site, bodies(1))
 
 
@@ -227,5 +227,5 @@ def test_a_message_that_is_too_large_for_its_entity_is_named_by_its_row(site: La
         return told
 
     site.bus.answers["entities/q/stages/s"] = answer
-    with pytest.raises(flight.FlightServerError, match=r"too-large: Row 3 makes .* takes less"):
+    with pytest.raises(flight.FlightServerError, match=r"^too-large: .*Row 3"):
         put(site, small, large)

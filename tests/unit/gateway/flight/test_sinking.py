@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from shardbus.codec.errors import EncodeError
-from shardbus.core.errors import Refused
+from shardbus.core.errors import INVALID_ARGUMENT
 from shardbus.gateway.flight.reading.schema import COLUMNS, schema_of
 from shardbus.gateway.flight.writing.sinking import check_written, drafts_of
 from shardbus.message.sections import DecodedMessage, decode_message
+from tests.support.refusals import refusal_of
 
 TEXTS = pa.map_(pa.string(), pa.string())
 
@@ -96,19 +97,19 @@ def test_moments_of_any_zone_and_unit_are_the_same_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "words"),
+    ("name", "kind"),
     [
-        ("price", pa.int64(), "one of message_id"),
-        ("body", pa.int64(), "binary or a string"),
-        ("message_id", pa.binary(), "a string"),
-        ("time_to_live_ms", pa.string(), "an integer"),
-        ("scheduled_time", pa.int64(), "a timestamp"),
-        ("properties", pa.string(), "a map of strings"),
-        ("properties", pa.map_(pa.string(), pa.int64()), "a map of strings"),
+        ("price", pa.int64()),
+        ("body", pa.int64()),
+        ("message_id", pa.binary()),
+        ("time_to_live_ms", pa.string()),
+        ("scheduled_time", pa.int64()),
+        ("properties", pa.string()),
+        ("properties", pa.map_(pa.string(), pa.int64())),
     ],
 )
-def test_a_column_that_cannot_be_is_named(name: str, kind: pa.DataType, words: str) -> None:
-    with pytest.raises(Refused, match=f"Column '{name}' is .*{words}"):
+def test_a_column_that_cannot_be_is_named(name: str, kind: pa.DataType) -> None:
+    with refusal_of(INVALID_ARGUMENT, f"'{name}'", str(kind)):
         check_written(pa.schema([pa.field(name, kind)]))
 
 
@@ -118,7 +119,7 @@ def test_a_time_to_live_that_cannot_be_is_refused_with_its_row(ttl_ms: int) -> N
         [pa.array([b"x", b"y"]), pa.array([1, ttl_ms])], ["body", "time_to_live_ms"]
     )
 
-    with pytest.raises(EncodeError, match=f"{ttl_ms} in row 1"):
+    with pytest.raises(EncodeError, match=rf"{ttl_ms}\b.*row 1\b"):
         messages(batch)
 
 
@@ -149,7 +150,7 @@ def broken_texts() -> pa.StringArray:
 def test_texts_that_are_no_utf_8_are_refused_by_column_and_row() -> None:
     batch = pa.RecordBatch.from_arrays([broken_texts()], ["message_id"])
 
-    with pytest.raises(Refused, match="an invalid value: column message_id in row 1 of its batch"):
+    with refusal_of(INVALID_ARGUMENT, "message_id", "1"):
         messages(batch)
 
 
@@ -164,7 +165,7 @@ def test_a_body_that_lies_nowhere_is_refused() -> None:
     starts = pa.py_buffer(struct.pack("<iii", 0, 9, 3))
     outside = pa.StringArray.from_buffers(2, starts, pa.py_buffer(b"abc"))
 
-    with pytest.raises(Refused, match="column body"):
+    with refusal_of(INVALID_ARGUMENT):
         messages(pa.RecordBatch.from_arrays([outside], ["body"]))
 
 

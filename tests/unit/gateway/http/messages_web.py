@@ -3,10 +3,11 @@
 import json
 from collections.abc import Callable, Mapping
 
-from shardbus.broker.fragment.runner import ReplyTo
+from shardbus.broker.fragment.answers import ReplyTo
 from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.core.errors import Unavailable
-from shardbus.core.fragment.command import Command, Settle
+from shardbus.core.fragment.command import Command
+from shardbus.core.messages.command import Settle
 from shardbus.gateway.http.api.messages import MessagesApi
 from shardbus.gateway.http.server.message import HttpResponse
 from tests.unit.gateway.http.web import Web

@@ -6,8 +6,8 @@ from base64 import b64decode
 import pytest
 
 from shardbus.codec.types import Array, Char, Symbol, Timestamp, Uuid
-from shardbus.core.fragment.command import COMPLETE, Settle
 from shardbus.core.message import Entry
+from shardbus.core.messages.command import COMPLETE, Settle
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
 from shardbus.core.namespace.entity import RECEIVE_DISABLED_STATUS, SEND_DISABLED_STATUS, QueueSpec
 from shardbus.gateway.http.api.message_document import message_document

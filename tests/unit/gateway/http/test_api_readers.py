@@ -123,7 +123,7 @@ def test_the_next_claims_complete_those_before(api: MessagesWeb) -> None:
     assert answer["completed"] == [{"fragment": 0, "ordinal": 2}]
     assert nothing["completed"] == [{"fragment": 0, "ordinal": 3}]
     assert early.status == 400
-    assert "complete only ordinals below" in json.loads(early.body)["error"]["message"]
+    assert json.loads(early.body)["error"]["code"] == "invalid-argument"
     assert [one["sequence_number"] for one in api.peek("q")] == [5]
 
 

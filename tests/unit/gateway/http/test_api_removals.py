@@ -2,9 +2,9 @@
 
 import pytest
 
-from shardbus.core.fragment.command import Transact
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
 from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.transactions.command import Transact
 from tests.unit.gateway.http.messages_web import (
     Document,
     MessagesWeb,

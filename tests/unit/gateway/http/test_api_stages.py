@@ -11,6 +11,7 @@ from shardbus.gateway.http.api import piece_parts
 from shardbus.gateway.http.api.groups import api_groups
 from shardbus.message.sections import encode_batch, encode_data_message
 from shardbus.message.sent import read_batch
+from tests.support.refusals import check_named
 from tests.unit.gateway.http.messages_web import Document, MessagesWeb, bodies
 
 
@@ -107,9 +108,8 @@ def test_a_message_that_the_entity_does_not_take_is_named(api: MessagesWeb) -> N
     assert status == 413
     error = document["error"]
     assert isinstance(error, dict)
-    assert "Message 1 of the piece has 300008 bytes; 'many' allows at most 262144." in (
-        str(error["message"])
-    )
+    assert error["code"] == "too-large"
+    check_named(str(error["message"]), "Message 1", "300008", "262144", "'many'")
 
 
 @pytest.mark.parametrize("body", [b"", b"not a batch", encode_data_message(b"x")[:-1]])
@@ -117,7 +117,7 @@ def test_what_is_no_batch_of_messages_is_refused(api: MessagesWeb, body: bytes) 
     response = api.fetch("PUT", "/api/v1/entities/many/stages/one", body)
 
     assert response.status == 400
-    assert "not a batch of messages" in json.loads(response.body)["error"]["message"]
+    assert json.loads(response.body)["error"]["code"] == "invalid-argument"
 
 
 def test_a_piece_may_come_in_parts(api: MessagesWeb) -> None:
@@ -151,5 +151,7 @@ def test_one_access_rule_leaves_room_for_parts_of_the_others(
     other = api.fetch("PUT", f"{path}/one?parts=2&part=1", batch[900:], token=greedy)
 
     assert [one.status for one in (taken, more, first)] == [200, 503, 200]
-    assert "put fewer at a time" in json.loads(more.body)["error"]["message"]
-    assert "send it again" in json.loads(other.body)["error"]["message"]
+    assert [json.loads(one.body)["error"]["code"] for one in (more, other)] == [
+        "server-busy",
+        "stage-lost",
+    ]

@@ -43,6 +43,7 @@ def test_what_is_no_text_is_written_as_an_escape() -> None:
     """Names of files need not be text, and stand in errors."""
     document = json.loads(write(error_document("internal", "no file \udc80")))
 
+    # wording: the very text that was told
     assert document["error"]["message"] == "no file \udc80"
 
 

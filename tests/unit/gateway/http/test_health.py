@@ -85,6 +85,7 @@ def test_a_healthy_bus_tells_of_its_brokers(web: Web) -> None:
 
     shown = document(ask(web))
 
+    # wording: as the emulator says it
     assert (shown["status"], shown["message"]) == ("healthy", "Service is healthy.")
     assert shown["reasons"] == []
     assert shown["brokers"] == [

@@ -47,7 +47,7 @@ def test_names_that_no_stranger_can_give_are_answered(host: str) -> None:
     ],
 )
 def test_names_that_a_web_site_could_have_are_not(host: str) -> None:
-    with pytest.raises(Refused, match="development key") as refusal:
+    with pytest.raises(Refused) as refusal:
         check_host(host)
 
     assert refusal.value.kind.status == 421

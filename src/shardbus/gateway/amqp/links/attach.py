@@ -24,7 +24,6 @@ from shardbus.core.errors import (
     Unavailable,
     not_found,
 )
-from shardbus.core.fragment.command import SessionAccepted
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.namespace.access import LISTEN, SEND
 from shardbus.core.namespace.address import (
@@ -36,6 +35,7 @@ from shardbus.core.namespace.address import (
     parse_address,
 )
 from shardbus.core.namespace.entity import Entity
+from shardbus.core.sessions.command import SessionAccepted
 from shardbus.gateway.amqp.connection.counts import AmqpCounts
 from shardbus.gateway.amqp.connection.failures import amqp_error, with_tracking
 from shardbus.gateway.amqp.connection.throttle import Throttle

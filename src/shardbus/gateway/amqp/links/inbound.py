@@ -12,7 +12,7 @@ from mypy_extensions import i64
 from shardbus.amqp.events import Event, IncomingDelivery
 from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import ACCEPTED, Rejected, TransactionalState
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.codec.errors import DecodeError
 from shardbus.core.errors import (

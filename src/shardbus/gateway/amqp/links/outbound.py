@@ -12,8 +12,8 @@ from shardbus.amqp.outcomes import DeliveryState, Rejected, TransactionalState
 from shardbus.broker.routing.dispatch import Dispatcher
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_LOCK_LOST, Refused, Unavailable
-from shardbus.core.fragment.command import COMPLETE, Delivery, Settled
-from shardbus.core.fragment.fragment import LOCK_LOST_TEXT
+from shardbus.core.messages.command import COMPLETE, Delivery, Settled
+from shardbus.core.messages.settling import LOCK_LOST_TEXT
 from shardbus.gateway.amqp.connection.failures import amqp_error
 from shardbus.gateway.amqp.connection.throttle import Throttle
 from shardbus.gateway.amqp.links.inbound import Shell

@@ -8,13 +8,13 @@ from typing import Final, final
 
 from shardbus.amqp.link import Link
 from shardbus.amqp.termini import Source
-from shardbus.broker.operations.entity import SESSION_LOST_TEXT
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.broker.routing.sessions import Accepting
 from shardbus.codec.types import Value, text_of, value_of
 from shardbus.core.errors import INVALID_ARGUMENT, SESSION_LOCK_LOST, Refused, Unavailable
-from shardbus.core.fragment.command import SessionAccepted
 from shardbus.core.limits import KEY_CHARACTERS_MAX
+from shardbus.core.sessions.command import SessionAccepted
+from shardbus.core.sessions.holding import SESSION_LOST_TEXT
 from shardbus.core.sessions.key import session_key
 from shardbus.gateway.amqp.links.inbound import Shell
 

@@ -17,8 +17,8 @@ from shardbus.amqp.outcomes import (
 from shardbus.codec.types import Array, Described, Map, Value, integer_of, text_of
 from shardbus.codec.value import encode
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused
-from shardbus.core.fragment.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle
 from shardbus.core.limits import DELAY_MS_MAX, MODIFIED_BYTES_MAX, REASON_CHARACTERS_MAX
+from shardbus.core.messages.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, RELEASE, Settle
 from shardbus.core.properties import pack
 from shardbus.message.seen import DESCRIPTION_KEY, REASON_KEY
 

@@ -9,8 +9,8 @@ from shardbus.broker.bus import EntityHandle
 from shardbus.broker.namespace.namespace import Namespace
 from shardbus.broker.operations.entity import Operations
 from shardbus.core.errors import NOT_ALLOWED, Refused
-from shardbus.core.fragment.command import NO_SESSION
 from shardbus.core.message import MAIN_LINE
+from shardbus.core.messages.command import NO_SESSION
 from shardbus.core.namespace.entity import QueueSpec
 from shardbus.gateway.amqp.links.session_hold import SessionHold, SessionHolds, session_lost
 from shardbus.gateway.amqp.management.fields import RequestFields

@@ -10,9 +10,9 @@ from shardbus.codec.codes import LONG, TIMESTAMP
 from shardbus.codec.errors import DecodeError
 from shardbus.codec.types import Array, Int, Timestamp, Uuid, Value, text_of, value_of
 from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, Refused
-from shardbus.core.fragment.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Delivery, Settle
 from shardbus.core.limits import DEFERRED_COUNT_MAX
 from shardbus.core.message import Entry, Message
+from shardbus.core.messages.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Delivery, Settle
 from shardbus.gateway.amqp.links.inbound import BATCH_MESSAGES_MAX
 from shardbus.gateway.amqp.links.settlement import dead_letter_with, settle_with
 from shardbus.gateway.amqp.management.desk import Desk

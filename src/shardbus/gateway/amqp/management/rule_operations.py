@@ -6,6 +6,7 @@ from typing import Final, final
 
 from shardbus.codec.encoder import encode
 from shardbus.codec.types import Described, Int, Map, Timestamp, Ulong, Value, text_of
+from shardbus.core.message_fields import COMPARED
 from shardbus.core.namespace.rule_spec import (
     CORRELATION_FILTER,
     FALSE_FILTER,
@@ -37,16 +38,7 @@ FALSE_FILTER_CODE: Final = 0x1370000008
 CORRELATION_FILTER_CODE: Final = 0x1370000009
 
 # In the order of the wire's list: the field's name in requests, and the message property.
-_CORRELATION_FIELDS: Final = (
-    ("correlation-id", "CorrelationId"),
-    ("message-id", "MessageId"),
-    ("to", "To"),
-    ("reply-to", "ReplyTo"),
-    ("label", "Label"),
-    ("session-id", "SessionId"),
-    ("reply-to-session-id", "ReplyToSessionId"),
-    ("content-type", "ContentType"),
-)
+_CORRELATION_FIELDS: Final = tuple((each.hyphenated(), each.dialect) for each in COMPARED)
 
 
 @final

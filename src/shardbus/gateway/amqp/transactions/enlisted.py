@@ -19,10 +19,12 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
-from shardbus.core.fragment.command import Enlist, Sent, SetState, Work
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Sent
 from shardbus.core.messages.deferred import not_found
+from shardbus.core.sessions.command import SetState
 from shardbus.core.sessions.holding import SESSION_LOST_TEXT
+from shardbus.core.transactions.command import Enlist, Work
 from shardbus.gateway.amqp.transactions.open import Enlistment, OpenTransaction
 
 T = TypeVar("T")

@@ -24,9 +24,10 @@ from shardbus.core.errors import (
     TRANSACTION_UNKNOWN,
     Refused,
 )
-from shardbus.core.fragment.command import Home, Settle, Work
-from shardbus.core.fragment.fragment import LOCK_LOST_TEXT
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Settle
+from shardbus.core.messages.settling import LOCK_LOST_TEXT
+from shardbus.core.transactions.command import Home, Work
 from shardbus.gateway.amqp.connection.counts import AmqpCounts
 from shardbus.gateway.amqp.connection.totals import Totals
 from shardbus.gateway.amqp.transactions.binding import Binding, via_key_of

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardbus.core.message import ACTIVE, DEFERRED, DELAYED, SCHEDULED
+from shardbus.core.message_fields import ANNOTATIONS, FIELDS
 from shardbus.gateway.flight.reading.rows import (
     DATA_BODY,
     NO_NUMBER,
@@ -19,7 +20,13 @@ from shardbus.gateway.flight.reading.rows import (
     Rows,
     Wanted,
 )
-from shardbus.gateway.flight.reading.schema import MOMENT, TEXT, TEXTS, schema_of
+from shardbus.gateway.flight.reading.schema import (
+    MOMENT,
+    TEXT,
+    TEXT_PLACES,
+    TEXTS,
+    schema_of,
+)
 from shardbus.gateway.flight.reading.tiles import MapColumn, TileColumn, Tiles
 
 if TYPE_CHECKING:
@@ -41,18 +48,12 @@ _STATE_NAMES: Final = pa.array([_STATES.get(state) for state in range(max(_STATE
 _KINDS: Final = {DATA_BODY: "data", SEQUENCE_BODY: "sequence", VALUE_BODY: "value"}
 _KIND_NAMES: Final = pa.array([_KINDS.get(kind) for kind in range(max(_KINDS) + 1)], TEXT)
 
-# Fields of the properties section, by their place in it.
-_FIELDS: Final = {
-    "message_id": 0,
-    "to": 2,
-    "subject": 3,
-    "reply_to": 4,
-    "correlation_id": 5,
-    "content_type": 6,
-    "session_id": 10,
-    "reply_to_session_id": 12,
+# What is read from the annotations of a message; the others the bus knows.
+_ANNOTATED: Final = {
+    "annotations",
+    "dead_letter_source",
+    *(each.column for each in FIELDS if each.section == ANNOTATIONS and each.is_sent),
 }
-_ANNOTATED: Final = {"partition_key", "scheduled_time", "dead_letter_source", "annotations"}
 
 
 def wanted_for(columns: Sequence[str]) -> Wanted:
@@ -61,7 +62,7 @@ def wanted_for(columns: Sequence[str]) -> Wanted:
     return Wanted(
         header="time_to_live_ms" in asked,
         annotations=bool(asked & _ANNOTATED),
-        properties=bool(asked & _FIELDS.keys()),
+        properties=bool(asked & TEXT_PLACES.keys()),
         application_properties="properties" in asked,
         body="body" in asked,
         json="properties_json" in asked,
@@ -90,8 +91,10 @@ class BatchMaker:
         return batch.take(_order(rows))
 
     def _array(self, name: str, rows: Rows, source: _Columns) -> Column:
-        if name in _FIELDS:
-            return source.texts(rows.fields[_FIELDS[name]])
+        if name in TEXT_PLACES:
+            return source.texts(rows.fields[TEXT_PLACES[name]])
+        if name in rows.annotated:
+            return source.texts(rows.annotated[name])
         make = _MAKERS.get(name)
         if make is not None:
             return make(rows, source)
@@ -193,10 +196,8 @@ _MAKERS: Final[dict[str, Callable[[Rows, _Columns], Column]]] = {
     "time_to_live_ms": lambda r, s: _nullable(r.ttl_ms.getvalue(), r.count, pa.int64()),
     "state": lambda r, s: _named(r.states.getvalue(), r.count, _STATE_NAMES),
     "delivery_count": lambda r, s: _numbers(r.delivery_counts.getvalue(), r.count, _INT32),
-    "partition_key": lambda r, s: s.texts(r.partition_key),
     "dead_letter_reason": lambda r, s: s.texts(r.reason),
     "dead_letter_description": lambda r, s: s.texts(r.description),
-    "dead_letter_source": lambda r, s: s.texts(r.deadletter_source),
     "properties": lambda r, s: s.pairs(r.application_properties),
     "annotations": lambda r, s: s.pairs(r.annotations),
     "body": lambda r, s: s.bytes(r.body),

@@ -15,9 +15,15 @@ from mypy_extensions import i32, i64
 from shardbus.codec import codes
 from shardbus.codec.errors import DecodeError
 from shardbus.core.message import Entry
+from shardbus.core.message_fields import OWNED_ANNOTATIONS, PROPERTY_FIELDS
 from shardbus.gateway.flight.reading.tiles import NULL_TILE, MapColumn, TileColumn, Tiles
 from shardbus.gateway.flight.reading.values import json_of, overlaid, settled, text_of
-from shardbus.message.scan import identifier_text
+from shardbus.message.scan import (
+    DEADLETTER_SOURCE,
+    PARTITION_KEY,
+    SCHEDULED_ENQUEUE_TIME,
+    identifier_text,
+)
 from shardbus.stores.base.bulk import ChunkPart
 
 NO_NUMBER: Final = -1
@@ -29,7 +35,7 @@ DATA_BODY: Final = 1
 SEQUENCE_BODY: Final = 2
 VALUE_BODY: Final = 3
 
-_PROPERTIES_MAX: Final = 13
+_PROPERTIES_MAX: Final = len(PROPERTY_FIELDS)
 _WIDTHS: Final = bytes((0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 1, 4, 1, 4, 1, 4))
 _UNSIGNED: Final = frozenset(
     (codes.UBYTE, codes.SMALLUINT, codes.SMALLULONG, codes.USHORT, codes.UINT, codes.ULONG)
@@ -38,22 +44,8 @@ _SIGNED: Final = frozenset(
     (codes.BYTE, codes.SMALLINT, codes.SMALLLONG, codes.SHORT, codes.INT, codes.LONG)
 )
 _WHOLE: Final = _UNSIGNED | _SIGNED | {codes.UINT0, codes.ULONG0}
-_PARTITION_KEY: Final = b"x-opt-partition-key"
-_SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"
-_DEADLETTER_SOURCE: Final = b"x-shardbus-deadletter-source"
 # Annotations that only the bus sets: a sender's values for them are ignored.
-_OWNED: Final = frozenset(
-    (
-        b"x-opt-enqueued-time",
-        b"x-opt-sequence-number",
-        b"x-opt-enqueue-sequence-number",
-        b"x-opt-locked-until",
-        b"x-opt-lock-token",
-        b"x-opt-partition-id",
-        b"x-opt-deadletter-source",
-        b"x-opt-message-state",
-    )
-)
+_OWNED: Final = frozenset(name.encode() for name in OWNED_ANNOTATIONS)
 
 
 @final
@@ -106,6 +98,11 @@ class Rows:
         self.fields: list[TileColumn] = [TileColumn() for _ in range(_PROPERTIES_MAX)]
         self.partition_key = TileColumn()
         self.deadletter_source = TileColumn()
+        # By column, the annotations that have one and are texts.
+        self.annotated = {
+            "partition_key": self.partition_key,
+            "dead_letter_source": self.deadletter_source,
+        }
         self.reason = TileColumn()
         self.description = TileColumn()
         self.application_properties = MapColumn()
@@ -345,14 +342,14 @@ class Rows:
         # Names of the bus and of SDKs begin with "x-"; others are skipped.
         if buffer[name_at] == 0x78 and buffer[name_at + 1] == 0x2D:
             name = buffer[name_at:at]
-            if name == _PARTITION_KEY:
+            if name == PARTITION_KEY:
                 # Of several the last one counts, as in the bus.
                 self._partition_key = self._text(buffer, at, after, False)
                 return
-            if name == _SCHEDULED:
+            if name == SCHEDULED_ENQUEUE_TIME:
                 self._scheduled_at_us = _moment_us(number_at(buffer, at))
                 return
-            if name == _DEADLETTER_SOURCE:
+            if name == DEADLETTER_SOURCE:
                 self._source = self._text(buffer, at, after, False)
                 return
             if name in _OWNED or name.startswith(b"x-shardbus-"):

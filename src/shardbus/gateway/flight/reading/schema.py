@@ -7,38 +7,31 @@ from typing import Final
 
 import pyarrow as pa
 
+from shardbus.core import message_fields
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.message_fields import FIELDS, PROPERTIES, SENT_TEXTS
 
 TEXT: Final = pa.string()
 MOMENT: Final = pa.timestamp("us", "UTC")
 TEXTS: Final = pa.map_(TEXT, TEXT)
 
+_TYPES: Final[dict[str, pa.DataType]] = {
+    message_fields.SMALL_NUMBER: pa.int32(),
+    message_fields.NUMBER: pa.int64(),
+    message_fields.DURATION: pa.int64(),
+    message_fields.MOMENT: MOMENT,
+}
 COLUMNS: Final[dict[str, pa.DataType]] = {
-    "sequence_number": pa.int64(),
-    "fragment": pa.int32(),
-    "enqueued_time": MOMENT,
-    "expires_time": MOMENT,
-    "scheduled_time": MOMENT,
-    "state": TEXT,
-    "delivery_count": pa.int32(),
-    "message_id": TEXT,
-    "session_id": TEXT,
-    "partition_key": TEXT,
-    "correlation_id": TEXT,
-    "subject": TEXT,
-    "content_type": TEXT,
-    "to": TEXT,
-    "reply_to": TEXT,
-    "reply_to_session_id": TEXT,
-    "time_to_live_ms": pa.int64(),
-    "dead_letter_reason": TEXT,
-    "dead_letter_description": TEXT,
-    "dead_letter_source": TEXT,
+    **{each.column: _TYPES.get(each.form, TEXT) for each in FIELDS if each.column},
     "properties": TEXTS,
     "annotations": TEXTS,
     "body": pa.binary(),
     "body_kind": TEXT,
 }
+TEXT_PLACES: Final = {
+    each.column: each.place for each in SENT_TEXTS if each.column and each.section == PROPERTIES
+}
+"""The columns that are fields of the properties section, and their places in it."""
 EXTRA_COLUMNS: Final[dict[str, pa.DataType]] = {"properties_json": TEXT, "amqp": pa.binary()}
 """Columns that are sent only if a client names them."""
 

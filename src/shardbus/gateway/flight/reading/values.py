@@ -28,9 +28,7 @@ from shardbus.codec.types import (
 from shardbus.core.properties import unpack
 from shardbus.message import delivery
 from shardbus.message.scan import enter_map, leave_map, scan_message
-
-REASON_KEY: Final = "DeadLetterReason"
-DESCRIPTION_KEY: Final = "DeadLetterErrorDescription"
+from shardbus.message.seen import DESCRIPTION_KEY, REASON_KEY
 
 _NULL: Final = b"\x40"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,36 +15,27 @@ from shardbus.codec.encoder import (
     compound,
     encode_binary,
     encode_fields,
+    encode_symbol,
     encode_uint,
     encode_utf8,
     u64,
 )
 from shardbus.codec.errors import EncodeError
+from shardbus.core.message_fields import ANNOTATIONS, PROPERTY_FIELDS, SENT_TEXTS, field_named
 from shardbus.core.namespace.placement import fragment_at, hash_point_of
 from shardbus.core.sessions.key import session_key_of
 
 TTL_MS_MAX: Final = 0xFFFFFFFF
 DATA: Final = b"\x00\x53\x75"
 """What the section of a body begins with."""
-_PARTITION_KEY: Final = b"\xa3\x13x-opt-partition-key"
-_SCHEDULED: Final = b"\xa3\x1cx-opt-scheduled-enqueue-time"
-# The fields of the properties section that a row may have, and the fields between them that it
-# lacks.
-_FIELDS: Final = (
-    "message_id",
-    "",
-    "to",
-    "subject",
-    "reply_to",
-    "correlation_id",
-    "content_type",
-    "",
-    "",
-    "",
-    "session_id",
-    "",
-    "reply_to_session_id",
-)
+_SCHEDULED: Final = encode_symbol(field_named("scheduled_at").key)
+# The columns of the properties section by place; empty where a row has none.
+_ANNOTATIONS: Final = [
+    (each.column, encode_symbol(each.key))
+    for each in SENT_TEXTS
+    if each.column and each.section == ANNOTATIONS
+]
+_FIELDS: Final = tuple(each.column if each.is_sent else "" for each in PROPERTY_FIELDS)
 
 
 @final
@@ -85,7 +76,6 @@ class Drafts:
         self.first_row = first_row
         self.originals: list[tuple[bytes, bool] | None] = []
         self.texts: dict[str, Column] = {}
-        self.partition_keys: Column | None = None
         self.ttls_ms: list[int | None] = []
         self.scheduled_at_ms: list[int | None] = []
         self.pair_starts: list[int] = []
@@ -97,6 +87,7 @@ class Drafts:
     def encoded(self) -> list[bytes]:
         """A message for each row. Raises EncodeError, with the row, for an invalid value."""
         fields = self._fields()
+        annotated = [(key, self.texts[name]) for name, key in _ANNOTATIONS if name in self.texts]
         messages: list[bytes] = []
         for row in range(self.count):
             original = self.originals[row] if self.originals else None
@@ -106,7 +97,7 @@ class Drafts:
             sections: list[bytes] = []
             if self.ttls_ms:
                 self._add_header(sections, row)
-            self._add_annotations(sections, row)
+            self._add_annotations(sections, row, annotated)
             if fields:
                 _add_properties(sections, row, fields)
             if self.pair_starts:
@@ -121,7 +112,7 @@ class Drafts:
 
         Empty when no row can have a key. The bus decides; this only saves it work.
         """
-        session_ids, partition_keys = self.texts.get("session_id"), self.partition_keys
+        session_ids, partition_keys = self.texts.get("session_id"), self.texts.get("partition_key")
         if not hash_starts or (session_ids is None and partition_keys is None):
             return []
         places: list[int] = []
@@ -159,12 +150,14 @@ class Drafts:
         check_ttl(ttl_ms, self.first_row + row)
         sections.append(encode_fields(codes.HEADER, [NULL, NULL, encode_uint(ttl_ms)]))
 
-    def _add_annotations(self, sections: list[bytes], row: int) -> None:
+    def _add_annotations(
+        self, sections: list[bytes], row: int, annotated: list[tuple[bytes, Column]]
+    ) -> None:
         entries: list[bytes] = []
-        if self.partition_keys is not None:
-            key = self.partition_keys.value(row)
-            if key is not None:
-                entries += (_PARTITION_KEY, encode_utf8(key))
+        for key, column in annotated:
+            text = column.value(row)
+            if text is not None:
+                entries += (key, encode_utf8(text))
         if self.scheduled_at_ms:
             at_ms = self.scheduled_at_ms[row]
             if at_ms is not None:

@@ -22,18 +22,14 @@ from shardbus.codec.encoder import (
     u64,
 )
 from shardbus.codec.errors import DecodeError, EncodeError
+from shardbus.core.message_fields import DURATION, FIELDS, MOMENT, PROPERTIES, SYMBOL
 from shardbus.gateway.flight.reading.batches import BatchMaker, wanted_for
 from shardbus.gateway.flight.reading.rows import Rows, section_value
-from shardbus.gateway.flight.reading.values import DESCRIPTION_KEY, REASON_KEY
 from shardbus.gateway.flight.writing.drafts import DATA, check_ttl
-from shardbus.message import revision
 from shardbus.message.canonical import canonical
-from shardbus.message.scan import (
-    PARTITION_KEY,
-    SCHEDULED_ENQUEUE_TIME,
-    MessageHead,
-    scan_message,
-)
+from shardbus.message.revision import Revision, revise
+from shardbus.message.scan import MessageHead, scan_message
+from shardbus.message.seen import DESCRIPTION_KEY, REASON_KEY
 
 if TYPE_CHECKING:
     Values = pa.Array[pa.Scalar[pa.DataType]]
@@ -44,24 +40,8 @@ _CUT: Final = (DATA, b"\x00\x80\x00\x00\x00\x00\x00\x00\x00\x75")
 _EMPTY: Final = b"\xa0\x00"
 # For dead letters the lane shows these among the properties; they do not belong to the message.
 _OF_THE_BUS: Final = (REASON_KEY, DESCRIPTION_KEY)
-_FIELDS: Final = {
-    "message_id": revision.MESSAGE_ID,
-    "to": revision.TO,
-    "subject": revision.SUBJECT,
-    "reply_to": revision.REPLY_TO,
-    "correlation_id": revision.CORRELATION_ID,
-    "content_type": revision.CONTENT_TYPE,
-    "session_id": revision.GROUP_ID,
-    "reply_to_session_id": revision.REPLY_TO_GROUP_ID,
-}
-_COMPARED: Final = (
-    *_FIELDS,
-    "partition_key",
-    "time_to_live_ms",
-    "scheduled_time",
-    "properties",
-    "body",
-)
+_FIELDS: Final = {each.column: each for each in FIELDS if each.column and each.is_sent}
+_COMPARED: Final = (*_FIELDS, "properties", "body")
 _STRINGS: Final = (codes.STRING8, codes.STRING32, codes.SYMBOL8, codes.SYMBOL32)
 
 
@@ -191,23 +171,26 @@ def _listed(column: Values) -> list[object]:
 def _revise(
     original: _Original, wanted: dict[str, object], had: dict[str, object], row: int
 ) -> None:
-    made = revision.Revision()
+    made = Revision()
     for name, value in wanted.items():
-        if name in _FIELDS:
-            made.properties[_FIELDS[name]] = _text(value, is_symbol=name == "content_type")
-        elif name == "partition_key":
-            made.annotations[PARTITION_KEY.decode()] = _text(value)
-        elif name == "scheduled_time":
-            moment = b"\x83" + u64(value) if isinstance(value, int) else NULL
-            made.annotations[SCHEDULED_ENQUEUE_TIME.decode()] = moment
-        elif name == "time_to_live_ms":
+        field = _FIELDS.get(name)
+        if field is None:
+            continue
+        if field.form == DURATION:
             ttl_ms = value if isinstance(value, int) else None
             check_ttl(ttl_ms, row)
-            made.header[revision.TTL] = NULL if ttl_ms is None else encode_uint(ttl_ms)
-        elif name == "properties":
-            made.application = _changed_pairs(had[name], value)
+            made.header[field.place] = NULL if ttl_ms is None else encode_uint(ttl_ms)
+        elif field.section == PROPERTIES:
+            made.properties[field.place] = _text(value, is_symbol=field.form == SYMBOL)
+        elif field.form == MOMENT:
+            moment = b"\x83" + u64(value) if isinstance(value, int) else NULL
+            made.annotations[field.key] = moment
+        else:
+            made.annotations[field.key] = _text(value)
+    if "properties" in wanted:
+        made.application = _changed_pairs(had["properties"], wanted["properties"])
     if made.properties or made.annotations or made.header or made.application:
-        original.take(revision.revise(original.payload, original.head, made))
+        original.take(revise(original.payload, original.head, made))
     if "body" in wanted:
         content = wanted["body"]
         assert isinstance(content, bytes | None)

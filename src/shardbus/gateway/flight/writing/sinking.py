@@ -7,31 +7,18 @@ from typing import Final
 import pyarrow as pa
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.gateway.flight.reading.schema import COLUMNS, EXTRA_COLUMNS
+from shardbus.core.message_fields import SENT_COLUMNS, SENT_TEXTS
+from shardbus.gateway.flight.reading.schema import (
+    COLUMNS,
+    EXTRA_COLUMNS,
+)
 from shardbus.gateway.flight.writing.drafts import Column, Drafts
 from shardbus.gateway.flight.writing.originals import AMQP, originals_of
 
 # A body is bytes: text that is not UTF-8, as Spark's strings may be, is sent as it is.
 _BYTES_OF: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
-_TEXTS: Final = (
-    "message_id",
-    "session_id",
-    "correlation_id",
-    "subject",
-    "content_type",
-    "to",
-    "reply_to",
-    "reply_to_session_id",
-)
-_WRITTEN: Final = (
-    *_TEXTS,
-    "partition_key",
-    "time_to_live_ms",
-    "scheduled_time",
-    "properties",
-    "body",
-    AMQP,
-)
+_TEXTS: Final = tuple(each.column for each in SENT_TEXTS if each.column)
+_WRITTEN: Final = (*SENT_COLUMNS, "properties", "body", AMQP)
 # Columns that only the bus sets are ignored, so that rows that were read can be written again.
 _PASSED_OVER: Final = (COLUMNS.keys() | EXTRA_COLUMNS.keys()) - set(_WRITTEN)
 
@@ -53,7 +40,7 @@ def _wrong_type(field: pa.Field[pa.DataType]) -> str:
     """The type that a column should have; empty when its type is right."""
     kind, name = field.type, field.name
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if name in _TEXTS or name == "partition_key":
+    if name in _TEXTS:
         return "" if is_text else "a string"
     is_bytes = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     if name == "body":
@@ -91,8 +78,6 @@ def drafts_of(batch: pa.RecordBatch, first_row: int = 0) -> Drafts:
     for name in _TEXTS:
         if name in names and batch.column(name).null_count < batch.num_rows:
             drafts.texts[name] = _column(batch.column(name))
-    if "partition_key" in names:
-        drafts.partition_keys = _column(batch.column("partition_key"))
     if "time_to_live_ms" in names:
         drafts.ttls_ms = batch.column("time_to_live_ms").to_pylist()
     if "scheduled_time" in names:

@@ -9,8 +9,9 @@ from typing import Final, final
 from shardbus.broker.routing.dispatch import Dispatcher
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.errors import TIMEOUT, Refused, Unavailable
-from shardbus.core.fragment.command import Delivery, SessionAccepted
+from shardbus.core.messages.command import Delivery
 from shardbus.core.namespace.entity import Entity
+from shardbus.core.sessions.command import SessionAccepted
 from shardbus.gateway.http.messaging.head_receiver import LOOK_MS_MAX, release
 from shardbus.gateway.http.server.message import Departure
 

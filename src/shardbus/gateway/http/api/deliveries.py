@@ -10,20 +10,20 @@ from msgspec import UNSET
 from shardbus.broker.operations.asking import failure_of
 from shardbus.codec.encoder import encode
 from shardbus.core.errors import MESSAGE_LOCK_LOST, NOT_ALLOWED, Refused, Unavailable
-from shardbus.core.fragment.command import (
+from shardbus.core.limits import MODIFIED_BYTES_MAX
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     DEAD_LETTER,
     DEFER,
     RELEASE,
     Delivery,
-    SessionAccepted,
     Settle,
 )
-from shardbus.core.fragment.command import Settled as SettledLocks
-from shardbus.core.fragment.fragment import LOCK_LOST_TEXT
-from shardbus.core.limits import MODIFIED_BYTES_MAX
+from shardbus.core.messages.command import Settled as SettledLocks
+from shardbus.core.messages.settling import LOCK_LOST_TEXT
 from shardbus.core.properties import pack
+from shardbus.core.sessions.command import SessionAccepted
 from shardbus.gateway.http.api.batch_receiver import BatchReceiver, ReceiveWait, accept_session
 from shardbus.gateway.http.api.call import Call
 from shardbus.gateway.http.api.message_document import (

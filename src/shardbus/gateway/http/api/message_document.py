@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 from uuid import UUID
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from shardbus.codec import codes
 from shardbus.codec.errors import DecodeError
-from shardbus.core.fragment.command import Delivery
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import ACTIVE, DEFERRED, DELAYED, NEVER_MS, SCHEDULED, Entry
+from shardbus.core.message_fields import SENT_TEXTS, MessageField, field_named
+from shardbus.core.messages.command import Delivery
 from shardbus.core.namespace.tier import INFINITE_MS
 from shardbus.core.properties import unpack
 from shardbus.gateway.http.api.property_document import Properties, property_document
@@ -40,28 +41,34 @@ _STATES: Final = {
     DELAYED: "delayed",
 }
 
-_Key = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
-_Ascii = Annotated[Text, told("Plain ASCII.")]
+_MaybeKey = Maybe[Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]]
+_MaybeText = Maybe[Text]
 
 
-class SaidMessage(Struct, kw_only=True):
+def _member(field: MessageField) -> tuple[str, object, UnsetType]:
+    """The member of a text that senders say, as the library takes it."""
+    kind: object = _MaybeKey if field.is_key else _MaybeText
+    if field.note:
+        kind = Annotated[kind, told(field.note)]
+    if field.example:
+        kind = Annotated[kind, Meta(examples=[field.example])]
+    return field.member, kind, UNSET
+
+
+if TYPE_CHECKING:
+
+    class _SaidTexts(Struct, kw_only=True):
+        """Its members are derived from the table of fields."""
+
+else:
+    _SaidTexts = defstruct("_SaidTexts", [_member(each) for each in SENT_TEXTS], kw_only=True)
+
+
+class SaidMessage(_SaidTexts, kw_only=True):
     """What the sender of a message writes."""
 
-    message_id: Annotated[Maybe[_Key], Meta(examples=["1"])] = UNSET
-    session_id: Annotated[Maybe[_Key], Meta(examples=["customer-7"])] = UNSET
-    partition_key: Maybe[_Key] = UNSET
-    via_partition_key: Maybe[_Key] = UNSET
-    subject: Maybe[Text] = UNSET
-    correlation_id: Maybe[Text] = UNSET
-    content_type: Maybe[_Ascii] = UNSET
-    content_encoding: Maybe[_Ascii] = UNSET
-    to: Maybe[Text] = UNSET
-    reply_to: Maybe[Text] = UNSET
-    reply_to_session_id: Maybe[_Key] = UNSET
     time_to_live_ms: Maybe[Annotated[int, Meta(ge=1, le=INFINITE_MS)]] = UNSET
-    scheduled_at: Annotated[
-        Maybe[Moment], told("When the message is to be enqueued; a moment in the past means now.")
-    ] = UNSET
+    scheduled_at: Annotated[Maybe[Moment], told(field_named("scheduled_at").note)] = UNSET
     properties: Maybe[Properties | None] = UNSET
     body: Annotated[
         Json,
@@ -74,6 +81,11 @@ class SaidMessage(Struct, kw_only=True):
     body_type: Annotated[
         Maybe[Literal["data", "value", "sequence"]], told("The AMQP section; `data` by default.")
     ] = UNSET
+
+    def text(self, field: MessageField) -> str | None:
+        """What it says of a text; None for nothing."""
+        value: object = getattr(self, field.member)
+        return value if isinstance(value, str) else None
 
 
 class Message(SaidMessage, kw_only=True):
@@ -166,17 +178,8 @@ def _say(document: Message, entry: Entry, payload: bytes) -> None:
 
 def _say_head(document: Message, head: MessageHead) -> None:
     ttl_ms = time_to_live_ms(head)
-    document.message_id = given(head.message_id)
-    document.session_id = given(head.session_id)
-    document.partition_key = given(head.partition_key)
-    document.via_partition_key = given(head.via_partition_key)
-    document.subject = given(head.subject)
-    document.correlation_id = given(head.correlation_id)
-    document.content_type = given(head.content_type)
-    document.content_encoding = given(head.content_encoding)
-    document.to = given(head.to)
-    document.reply_to = given(head.reply_to)
-    document.reply_to_session_id = given(head.reply_to_session_id)
+    for field in SENT_TEXTS:
+        setattr(document, field.member, given(head.text(field.name)))
     document.time_to_live_ms = ttl_ms if ttl_ms > 0 else UNSET
     document.scheduled_at = _moment(head.scheduled_enqueue_ms)
     document.dead_letter_source = given(head.deadletter_source)

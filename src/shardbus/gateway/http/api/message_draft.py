@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from shardbus.codec import codes
 from shardbus.codec.encoder import encode
 from shardbus.core.message import NEVER_MS
+from shardbus.core.message_fields import SENT_TEXTS, SYMBOL
 from shardbus.gateway.http.api.messages_schemas import BODY_CHARACTERS_MAX, NewMessage
 from shardbus.gateway.http.api.property_document import read_base64, read_properties, read_value
 from shardbus.gateway.http.messaging.broker_properties import BrokerProperties
-from shardbus.gateway.http.messaging.sent import SentDraft
+from shardbus.gateway.http.messaging.sent import SentDraft, checked_ascii
 from shardbus.gateway.http.moment import parse_moment
 from shardbus.gateway.http.server.refusal import invalid, shown
 
@@ -24,34 +25,23 @@ def read_draft(message: NewMessage) -> SentDraft:
     draft = SentDraft(_data(message), _broker_properties(message), {})
     draft.user = read_properties(message.properties or {})
     draft.section = _section(message, draft.body)
-    draft.content_type = _ascii(message.content_type, "content_type")
-    draft.content_encoding = _ascii(message.content_encoding, "content_encoding")
     return draft
 
 
 def _broker_properties(message: NewMessage) -> BrokerProperties:
     said = BrokerProperties()
-    said.message_id = message.message_id or None
-    if message.session_id is not UNSET:
-        said.session_id = message.session_id
-    said.partition_key = message.partition_key or None
-    said.via_partition_key = message.via_partition_key or None
-    said.reply_to_session_id = message.reply_to_session_id or None
-    said.label = message.subject or None
-    said.correlation_id = message.correlation_id or None
-    said.to = message.to or None
-    said.reply_to = message.reply_to or None
+    for field in SENT_TEXTS:
+        text = message.text(field)
+        if field.form == SYMBOL:
+            checked_ascii(text or "", field.member)
+        # Only a session may be empty: that is one like any other.
+        if text or (text is not None and field.name == "session_id"):
+            said.texts[field.name] = text
     if message.time_to_live_ms is not UNSET:
         said.ttl_ms = message.time_to_live_ms
     if message.scheduled_at is not UNSET:
         said.scheduled_at_ms = _moment(message.scheduled_at, "scheduled_at")
     return said
-
-
-def _ascii(text: str | UnsetType, name: str) -> str | None:
-    if text and not text.isascii():
-        raise invalid(f"{name} must be plain ASCII.")
-    return text or None
 
 
 def _moment(text: str, name: str) -> int:

@@ -17,9 +17,9 @@ from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.namespace.host import EntityStatistics
 from shardbus.broker.operations.readers import Advanced, Wish
 from shardbus.core.errors import INVALID_ARGUMENT, Refused, Unavailable
-from shardbus.core.fragment.command import Claimed, ReaderStatus
-from shardbus.core.fragment.command import ReaderOpened as Opened
 from shardbus.core.namespace.access import LISTEN, MANAGE
+from shardbus.core.readers.command import Claimed, ReaderStatus
+from shardbus.core.readers.command import ReaderOpened as Opened
 from shardbus.core.sequence import sequence_number
 from shardbus.gateway.http.api.call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces

@@ -9,9 +9,9 @@ from msgspec import UNSET
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.operations.transactions import Transactor
 from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, Refused
-from shardbus.core.fragment.command import SessionAccepted
 from shardbus.core.message import NEVER_MS
 from shardbus.core.namespace.access import SEND
+from shardbus.core.sessions.command import SessionAccepted
 from shardbus.gateway.http.api.batch_receiver import accept_session
 from shardbus.gateway.http.api.call import Call
 from shardbus.gateway.http.api.messages_schemas import Purge, Purged, Resubmit, Resubmitted

@@ -17,8 +17,9 @@ from shardbus.broker.operations.asking import failure_of
 from shardbus.broker.operations.transactions import TransactionPart, Transactor
 from shardbus.codec.errors import DecodeError
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.fragment.command import COMPLETE, Delivery, Settle, Work
 from shardbus.core.message import Message
+from shardbus.core.messages.command import COMPLETE, Delivery, Settle
+from shardbus.core.transactions.command import Work
 from shardbus.gateway.http.api.batch_receiver import BatchReceiver
 from shardbus.gateway.http.api.message_document import modified_payload, time_to_live_ms
 from shardbus.gateway.http.messaging.head_receiver import release

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final, final
 
-from shardbus.broker.fragment.runner import Answer
+from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.operations.asking import failure_of
 from shardbus.core.errors import TOO_LARGE, Refused, Unavailable, kind_of, text_of
-from shardbus.core.fragment.command import Sent
 from shardbus.core.message import Message
+from shardbus.core.messages.command import Sent
 from shardbus.core.namespace.entity import Entity
 from shardbus.gateway.http.api.call import Call
 from shardbus.gateway.http.api.message_draft import read_draft

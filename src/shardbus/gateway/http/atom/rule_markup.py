@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.message_fields import COMPARED
 from shardbus.core.namespace.rule_spec import (
     CORRELATION_FILTER,
     DEFAULT_RULE_NAME,
@@ -23,16 +24,7 @@ from shardbus.gateway.http.moment import format_moment
 
 # "CompatibilityLevel 20 always".
 _LEVEL: Final = "20"
-_FIELDS: Final = (
-    "CorrelationId",
-    "MessageId",
-    "To",
-    "ReplyTo",
-    "Label",
-    "SessionId",
-    "ReplyToSessionId",
-    "ContentType",
-)
+_FIELDS: Final = tuple(each.dialect for each in COMPARED)
 _FILTERS: Final = {
     "SqlFilter": SQL_FILTER,
     "TrueFilter": TRUE_FILTER,

@@ -8,6 +8,7 @@ from typing import Final, final
 
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import NEVER_MS
+from shardbus.core.message_fields import SENT_TEXTS, MessageField
 from shardbus.core.namespace.tier import DAY_MS, INFINITE_MS
 from shardbus.gateway.http.moment import parse_moment
 from shardbus.gateway.http.server.refusal import invalid, shown
@@ -16,23 +17,15 @@ _TIME_SPAN: Final = re.compile(
     r"(?:(\d{1,8})\.)?(\d{1,2}):(\d{2}):(\d{2})(?:\.(\d{1,7}))?", re.ASCII
 )
 _NUMBER_DIGITS_MAX: Final = 400
+_SESSION_ID: Final = "SessionId"
 
 
 @final
 class BrokerProperties:
-    """What a sender set; None, -1 and NEVER_MS where it set nothing."""
+    """What a sender set: texts by the names of their fields; -1 and NEVER_MS for nothing."""
 
     def __init__(self) -> None:
-        self.content_type: str | None = None
-        self.correlation_id: str | None = None
-        self.label: str | None = None
-        self.message_id: str | None = None
-        self.partition_key: str | None = None
-        self.reply_to: str | None = None
-        self.reply_to_session_id: str | None = None
-        self.session_id: str | None = None
-        self.to: str | None = None
-        self.via_partition_key: str | None = None
+        self.texts: dict[str, str] = {}
         self.scheduled_at_ms = NEVER_MS
         self.ttl_ms = -1
 
@@ -51,17 +44,10 @@ def read_broker_properties(value: object) -> BrokerProperties:
     """The properties in a JSON object; members that the bus does not know are ignored."""
     members = members_of(value, "BrokerProperties")
     read = BrokerProperties()
-    read.content_type = _text(members, "ContentType")
-    read.correlation_id = _text(members, "CorrelationId")
-    read.label = _text(members, "Label")
-    read.message_id = _key(members, "MessageId")
-    read.partition_key = _key(members, "PartitionKey")
-    read.reply_to = _text(members, "ReplyTo")
-    read.reply_to_session_id = _key(members, "ReplyToSessionId")
-    # The only text that may be empty: an empty session id is a session like any other.
-    read.session_id = "" if members.get("SessionId") == "" else _key(members, "SessionId")
-    read.to = _text(members, "To")
-    read.via_partition_key = _key(members, "ViaPartitionKey")
+    for field in SENT_TEXTS:
+        text = _said(members, field) if field.dialect else None
+        if text is not None:
+            read.texts[field.name] = text
     read.scheduled_at_ms = _moment(members, "ScheduledEnqueueTimeUtc")
     read.ttl_ms = _time_to_live(members)
     return read
@@ -91,9 +77,13 @@ def _text(members: dict[str, object], name: str) -> str | None:
     return checked_text(value, f"{name} in BrokerProperties")
 
 
-def _key(members: dict[str, object], name: str) -> str | None:
+def _said(members: dict[str, object], field: MessageField) -> str | None:
+    name = field.dialect
+    if name == _SESSION_ID and members.get(name) == "":
+        # The only one of them that may be empty: that is a session like any other.
+        return ""
     text = _text(members, name)
-    if text is not None and len(text) > KEY_CHARACTERS_MAX:
+    if text is not None and field.is_key and len(text) > KEY_CHARACTERS_MAX:
         raise invalid(
             f"{name} has {len(text)} characters; at most {KEY_CHARACTERS_MAX} are allowed."
         )

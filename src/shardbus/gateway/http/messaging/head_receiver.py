@@ -8,7 +8,7 @@ from typing import final
 from shardbus.broker.routing.dispatch import Dispatcher
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.errors import Refused
-from shardbus.core.fragment.command import Delivery
+from shardbus.core.messages.command import Delivery
 
 # How long fragments may take to report that they have nothing, when the client does not want to
 # wait.

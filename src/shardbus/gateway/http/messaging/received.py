@@ -11,8 +11,9 @@ from uuid import UUID
 from shardbus.codec import codes
 from shardbus.codec.errors import DecodeError
 from shardbus.codec.types import Value
-from shardbus.core.fragment.command import Delivery
 from shardbus.core.message import DEFERRED, NEVER_MS, SCHEDULED, Entry
+from shardbus.core.message_fields import SENT_TEXTS
+from shardbus.core.messages.command import Delivery
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.tier import INFINITE_MS
 from shardbus.gateway.http.messaging.user_properties import (
@@ -114,27 +115,18 @@ def _broker_properties(delivery: Delivery, head: MessageHead, entity: Entity) ->
     stored = scan_message(delivery.payload or b"")
     is_subscription = entity.is_subscription()
     known: dict[str, object] = {
-        "ContentType": head.content_type,
-        "CorrelationId": head.correlation_id,
+        **{each.dialect: head.text(each.name) for each in SENT_TEXTS if each.dialect},
         "DeliveryCount": delivery.delivery_count + 1,
         "EnqueuedSequenceNumber": first_number(entry, stored, is_subscription=is_subscription),
         "EnqueuedTimeUtc": format_http_date(entry.enqueued_at_ms),
-        "Label": head.subject,
-        "MessageId": head.message_id,
-        "PartitionKey": head.partition_key,
-        "ReplyTo": head.reply_to,
-        "ReplyToSessionId": head.reply_to_session_id,
         "ScheduledEnqueueTimeUtc": format_http_date(head.scheduled_enqueue_ms)
         if head.scheduled_enqueue_ms > 0
         else None,
         "SequenceNumber": entry.sequence_number,
-        "SessionId": head.session_id,
         "State": _STATES.get(state_received(entry, stored), "Active"),
         _TIME_TO_LIVE: _time_to_live_s(entry),
-        "To": head.to,
-        "ViaPartitionKey": head.via_partition_key,
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: known[name] for name in sorted(known) if known[name] is not None}
 
 
 def _written(broker: dict[str, object]) -> str:

@@ -18,8 +18,8 @@ from shardbus.core.errors import (
     RefusedAt,
     Unavailable,
 )
-from shardbus.core.fragment.command import ABANDON, COMPLETE, Delivery, Settle
 from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.messages.command import ABANDON, COMPLETE, Delivery, Settle
 from shardbus.core.namespace.access import LISTEN, SEND
 from shardbus.core.namespace.address import ENTITY, SUBSCRIPTION, Address, not_sendable
 from shardbus.core.namespace.entity import Entity

@@ -19,6 +19,13 @@ from shardbus.codec.encoder import (
 )
 from shardbus.codec.types import Timestamp, Value
 from shardbus.core.message import NEVER_MS, Message
+from shardbus.core.message_fields import (
+    ANNOTATIONS,
+    PROPERTY_FIELDS,
+    SENT_TEXTS,
+    SYMBOL,
+    field_named,
+)
 from shardbus.gateway.http.messaging.broker_properties import (
     BrokerProperties,
     checked_text,
@@ -40,6 +47,8 @@ BATCH_TYPE: Final = "application/vnd.microsoft.servicebus.json"
 BATCH_MESSAGES_MAX: Final = 4_500
 
 _UINT_MAX: Final = 0xFFFFFFFF
+_HEADERS: Final = {"content_type": "Content-Type", "content_encoding": "Content-Encoding"}
+_SCHEDULED_AT: Final = field_named("scheduled_at").key
 
 
 @final
@@ -50,8 +59,6 @@ class SentDraft:
         self.body = body
         self.broker = broker
         self.user = user
-        self.content_type: str | None = None
-        self.content_encoding: str | None = None
         # An encoded section in place of the body's bytes, for a body that is not data.
         self.section = b""
 
@@ -67,11 +74,12 @@ def read_messages(request: HttpRequest, now_ms: int) -> list[Message]:
 def encode_draft(draft: SentDraft, now_ms: int) -> Message:
     """The message as AMQP receivers get it: a data section with the sender's properties."""
     broker = draft.broker
+    texts = broker.texts
     payload = b"".join(
         [
             _header(broker),
             _annotations(broker, now_ms),
-            encode_fields(codes.PROPERTIES, _properties(draft, now_ms)),
+            encode_fields(codes.PROPERTIES, _properties(broker, now_ms)),
             _application_properties(draft.user),
             draft.section or _section(codes.DATA, encode_binary(draft.body)),
         ]
@@ -79,9 +87,9 @@ def encode_draft(draft: SentDraft, now_ms: int) -> Message:
     return Message(
         payload,
         # Not the id that the bus generates: it does not identify duplicates or choose a fragment.
-        message_id=broker.message_id,
-        session_id=broker.session_id,
-        partition_key=broker.partition_key,
+        message_id=texts.get("message_id"),
+        session_id=texts.get("session_id"),
+        partition_key=texts.get("partition_key"),
         ttl_ms=broker.ttl_ms,
         scheduled_at_ms=broker.scheduled_at_ms if broker.scheduled_at_ms > now_ms else NEVER_MS,
     )
@@ -90,10 +98,13 @@ def encode_draft(draft: SentDraft, now_ms: int) -> Message:
 def _single(request: HttpRequest) -> SentDraft:
     text = header_text(request.headers.get("brokerproperties", "{}"))
     broker = read_broker_properties(parse_json(text, "The header BrokerProperties"))
-    draft = SentDraft(request.body, broker, properties_of_headers(request))
-    draft.content_type = _ascii(request.headers.get("content-type"), "Content-Type")
-    draft.content_encoding = _ascii(request.headers.get("content-encoding"), "Content-Encoding")
-    return draft
+    # A content type is a header here, and whatever the properties say of it is passed over.
+    broker.texts.pop("content_type", None)
+    for name, header in _HEADERS.items():
+        value = request.headers.get(header.lower())
+        if value:
+            broker.texts[name] = checked_ascii(value, header)
+    return SentDraft(request.body, broker, properties_of_headers(request))
 
 
 def _batch(body: bytes) -> list[SentDraft]:
@@ -111,9 +122,8 @@ def _batched(item: object, position: int) -> SentDraft:
     body = checked_text(content, f"The Body of message {position} of the batch").encode()
     said = members.get("BrokerProperties")
     broker = BrokerProperties() if said is None else read_broker_properties(said)
-    draft = SentDraft(body, broker, properties_of_json(members.get("UserProperties")))
-    draft.content_type = _ascii(broker.content_type, "ContentType")
-    return draft
+    checked_ascii(broker.texts.get("content_type", ""), "ContentType")
+    return SentDraft(body, broker, properties_of_json(members.get("UserProperties")))
 
 
 def _header(broker: BrokerProperties) -> bytes:
@@ -124,36 +134,31 @@ def _header(broker: BrokerProperties) -> bytes:
 
 def _annotations(broker: BrokerProperties, now_ms: int) -> bytes:
     entries: dict[str, Value] = {}
-    if broker.partition_key is not None:
-        entries["x-opt-partition-key"] = broker.partition_key
-    if broker.via_partition_key is not None:
-        entries["x-opt-via-partition-key"] = broker.via_partition_key
+    for field in SENT_TEXTS:
+        if field.section == ANNOTATIONS and field.name in broker.texts:
+            entries[field.key] = broker.texts[field.name]
     if broker.scheduled_at_ms != NEVER_MS:
-        entries["x-opt-scheduled-enqueue-time"] = Timestamp(broker.scheduled_at_ms)
+        entries[_SCHEDULED_AT] = Timestamp(broker.scheduled_at_ms)
         if broker.scheduled_at_ms <= now_ms:
             entries[AT_ONCE.decode()] = True
     return _section(codes.MESSAGE_ANNOTATIONS, encode_symbol_map(entries)) if entries else b""
 
 
-def _properties(draft: SentDraft, now_ms: int) -> list[bytes]:
-    broker = draft.broker
-    # The header's ttl ends at 49.7 days; for longer times two timestamps are set, as SDKs do.
-    is_long = broker.ttl_ms > _UINT_MAX
-    return [
-        encode_text(broker.message_id or uuid4().hex),
-        NULL,
-        encode_text(broker.to),
-        encode_text(broker.label),
-        encode_text(broker.reply_to),
-        encode_text(broker.correlation_id),
-        encode_symbol(draft.content_type),
-        encode_symbol(draft.content_encoding),
-        encode(Timestamp(now_ms + broker.ttl_ms)) if is_long else NULL,
-        encode(Timestamp(now_ms)) if is_long else NULL,
-        encode_text(broker.session_id),
-        NULL,
-        encode_text(broker.reply_to_session_id),
-    ]
+def _properties(broker: BrokerProperties, now_ms: int) -> list[bytes]:
+    encoded = {
+        field.name: encode_symbol(broker.texts[field.name])
+        if field.form == SYMBOL
+        else encode_text(broker.texts[field.name])
+        for field in SENT_TEXTS
+        if field.name in broker.texts
+    }
+    if "message_id" not in encoded:
+        encoded["message_id"] = encode_text(uuid4().hex)
+    if broker.ttl_ms > _UINT_MAX:
+        # The header's ttl ends at 49.7 days; for longer times two timestamps are set, as SDKs do.
+        encoded["expires_at"] = encode(Timestamp(now_ms + broker.ttl_ms))
+        encoded["creation_time"] = encode(Timestamp(now_ms))
+    return [encoded.get(field.name, NULL) for field in PROPERTY_FIELDS]
 
 
 def _application_properties(user: dict[str, Value]) -> bytes:
@@ -166,9 +171,7 @@ def _section(code: int, encoded: bytes) -> bytes:
     return bytes([codes.DESCRIBED, codes.SMALLULONG, code]) + encoded
 
 
-def _ascii(text: str | None, name: str) -> str | None:
-    if not text:
-        return None
+def checked_ascii(text: str, name: str) -> str:
     if not text.isascii():
         raise invalid(f"{name} must be plain ASCII.")
     return text
