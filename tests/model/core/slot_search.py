@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from shardbus.core.cluster.rows import MemberRow, SlotRow, Taken
-from shardbus.core.cluster.statement import Commit, SlotStatement, Take
+from shardbus.core.cluster.statement import Commit, Give, SlotStatement, Take
 from shardbus.core.cluster.tenure import (
     FOREIGN,
     LOST,
@@ -26,15 +26,21 @@ from tests.simulation.lease_database import Entry, ModelDatabase, Transaction
 from tests.simulation.sending import Violation
 
 COMMITS: Final = 3
+# Messages that one broker locks.
+LOCKS: Final = 2
 
 Key = tuple[object, ...]
 
 
 class Bounds(NamedTuple):
-    """How often the connection of each broker breaks, and how often each takes the slot over."""
+    """How often the connection of each broker breaks, how often each takes the slot over, and how
+    often each gives it to the other.
+    """
 
     breaks: tuple[int, int]
     takes: tuple[int, int]
+    gives: tuple[int, int] = (0, 0)
+    commits: int = COMMITS
 
 
 class Flight:
@@ -48,10 +54,12 @@ class Flight:
     def key(self) -> Key:
         transaction = self.transaction
         statement, entry = transaction.statement, transaction.entry
-        assert isinstance(statement, Commit | Take)
+        fence = statement.held if isinstance(statement, Give) else statement
+        assert isinstance(fence, Commit | Take)
         answer = transaction.answer
         said = answer.commits if isinstance(answer, Taken) else answer
-        what = (type(statement).__name__, statement.epoch, statement.incarnation)
+        data = statement.data if isinstance(statement, Give) else b""
+        what = (type(statement).__name__, fence.epoch, fence.incarnation, data)
         state = (transaction.is_checked, transaction.is_done, said, entry)
         return (self.actor, self.connection, what, state)
 
@@ -65,11 +73,15 @@ class Actor:
         self.pending: Entry | None = None
         self.connection = 0
         self.takes = 0
+        self.gives = 0
+        # How many messages it has locked, in memory alone.
+        self.locks = 0
 
     def clone(self) -> Actor:
         twin = Actor()
         twin.marks, twin.pending = self.marks, self.pending
         twin.connection, twin.takes = self.connection, self.takes
+        twin.gives, twin.locks = self.gives, self.locks
         held = self.tenure
         if held is not None:
             twin.tenure = copied(held)
@@ -80,7 +92,8 @@ class Actor:
         what = None
         if held is not None:
             what = (held.state, held.epoch, held.commits, held.is_committing, held.is_loaded)
-        return (what, self.marks, self.pending, self.connection, self.takes)
+        used = (self.connection, self.takes, self.gives, self.locks)
+        return (what, self.marks, self.pending, used)
 
 
 def copied(held: Tenure) -> Tenure:
@@ -107,6 +120,7 @@ class Scene:
         twin = Scene(self.bounds)
         twin.database.slots = dict(self.database.slots)
         twin.database.logs = {0: list(self.database.logs[0])}
+        twin.database.handovers = dict(self.database.handovers)
         twin.actors = [actor.clone() for actor in self.actors]
         for flight in self.flights:
             old = flight.transaction
@@ -123,7 +137,7 @@ class Scene:
     def key(self) -> Key:
         row = self.database.slots[0]
         return (
-            (row.epoch, row.commits, row.incarnation),
+            (row.epoch, row.commits, row.incarnation, self.database.handovers.get(0)),
             tuple(entry.mark for entry in self.database.logs[0]),
             tuple(actor.key() for actor in self.actors),
             tuple(flight.key() for flight in self.flights),
@@ -150,17 +164,22 @@ class Scene:
                 yield "answer", place
         for number, actor in enumerate(self.actors):
             held = actor.tenure
-            is_idle = held is not None and held.state == OWNED and not held.is_committing
-            if is_idle and self.begun < COMMITS:
-                yield "commit", number
+            if held is not None and held.state == OWNED and not held.is_committing:
+                yield from self._moves_of_owner(number)
             if actor.connection < self.bounds.breaks[number] and self._is_waiting(number):
                 yield "break", number
-            if held is None:
-                owner = self.database.slots[0].incarnation
-                if actor.takes < self.bounds.takes[number] and owner != number + 1:
-                    yield "take", number
-            elif held.state == UNSURE:
+            can_take = held is None and actor.takes < self.bounds.takes[number]
+            if can_take or (held is not None and held.state == UNSURE):
                 yield "take", number
+
+    def _moves_of_owner(self, number: int) -> Iterator[tuple[str, int]]:
+        actor, gives_max = self.actors[number], self.bounds.gives[number]
+        if self.begun < self.bounds.commits:
+            yield "commit", number
+        if gives_max > 0 and actor.locks < LOCKS:
+            yield "lock", number
+        if actor.gives < gives_max:
+            yield "give", number
 
     def make(self, what: str, which: int) -> None:
         if what == "step":
@@ -170,6 +189,10 @@ class Scene:
             self._answer(which)
         elif what == "commit":
             self._commit(which)
+        elif what == "lock":
+            self.actors[which].locks += 1
+        elif what == "give":
+            self._give(which)
         elif what == "break":
             self._break(which)
         else:
@@ -204,6 +227,13 @@ class Scene:
             entry = actor.pending = Entry(self.marks, after, "sent", message)
         self.flights.append(Flight(number, actor.connection, Transaction(statement, entry)))
 
+    def _give(self, number: int) -> None:
+        actor, other = self.actors[number], 1 - number
+        assert actor.tenure is not None
+        actor.gives += 1
+        actor.tenure.to, actor.tenure.to_incarnation = f"b{other}", other + 1
+        self._send(number, actor.tenure.give(b"%d" % actor.locks))
+
     def _break(self, number: int) -> None:
         actor = self.actors[number]
         actor.connection += 1
@@ -234,7 +264,9 @@ class Scene:
             return
         if isinstance(statement, Take):
             self._took(flight.actor, held, transaction)
-        elif not transaction.answer:
+        elif isinstance(statement, Give) and not transaction.answer:
+            held.state = UNSURE
+        elif isinstance(statement, Give) or not transaction.answer:
             actor.tenure = actor.pending = None
         else:
             held.committed()
@@ -252,6 +284,7 @@ class Scene:
             raise Violation("commits were lost, or somebody else made some")
         if verdict == UNLOADED:
             actor.marks = tuple(entry.mark for entry in self.database.logs[0])[: held.commits]
+            actor.locks = int(transaction.answer.data or b"0")
         elif verdict == STORED:
             self._acknowledge(actor)
         elif verdict == NOT_STORED:
@@ -270,6 +303,11 @@ class Scene:
     def _stored(self, transaction: Transaction, before: SlotRow | MemberRow | None) -> None:
         commit, entry, log = transaction.statement, transaction.entry, self.database.logs[0]
         assert isinstance(before, SlotRow)
+        if (
+            isinstance(commit, Give)
+            and int(commit.data) != self.actors[before.incarnation - 1].locks
+        ):
+            raise Violation("a slot was handed over with locks as they were before")
         if not isinstance(commit, Commit) or entry is None:
             return
         if (commit.epoch, commit.incarnation) != (before.epoch, before.incarnation):

@@ -12,8 +12,9 @@ from tests.simulation.sending import Violation
         (Bounds((1, 1), (1, 1)), 15_000),
         (Bounds((1, 0), (2, 1)), 8_000),
         (Bounds((2, 0), (1, 1)), 20_000),
+        (Bounds((2, 0), (1, 1), gives=(1, 0), commits=1), 20_000),
     ],
-    ids=["both break", "there and back", "broken twice"],
+    ids=["both break", "there and back", "broken twice", "handed over"],
 )
 def test_no_order_of_steps_breaks_the_log(bounds: Bounds, moments: int) -> None:
     """R40."""
