@@ -31,6 +31,8 @@ from tests.simulation.lease_net import Agenda, Link, Server, Wire
 from tests.simulation.tally import asked
 
 LOCK_S: Final = 20.0
+# Of the steady clocks of machines, against each other.
+RATES: Final = (0.9, 1.1)
 DRAIN_S: Final = 0.05
 
 
@@ -93,6 +95,7 @@ class Life:
         self.began_s = world.agenda.now_s
         self._world = world
         self._started_at_ms = world.chance.randrange(1_000, 100_000_000)
+        self._rate = world.chance.uniform(*RATES)
         self._stood_ms = 0
         self._frozen_at_ms: int | None = None
         self._missed: list[Callable[[], None]] = []
@@ -106,7 +109,8 @@ class Life:
     def now_ms(self) -> int:
         if self._frozen_at_ms is not None:
             return self._frozen_at_ms
-        return self._started_at_ms + int(self._world.agenda.now_s * 1000) - self._stood_ms
+        passed_ms = int(self._world.agenda.now_s * 1000 * self._rate)
+        return self._started_at_ms + passed_ms - self._stood_ms
 
     def pause(self, seconds: float, clock_stands: bool) -> None:
         if self.is_paused or self.is_dead:
@@ -126,7 +130,7 @@ class Life:
 
     def _wake(self, seconds: float) -> None:
         if self._frozen_at_ms is not None:
-            self._stood_ms += int(seconds * 1000)
+            self._stood_ms += int(seconds * 1000 * self._rate)
             self._frozen_at_ms = None
         self.is_paused = False
         missed, self._missed = self._missed, []
@@ -275,7 +279,7 @@ class Life:
         if self.is_dead or at_ms == NEVER_MS or at_ms == self._timer_ms:
             return
         self._timer_ms = at_ms
-        delay_s = max(0.0, (at_ms - self.now_ms()) / 1000)
+        delay_s = max(0.0, (at_ms - self.now_ms()) / 1000 / self._rate)
         self._world.agenda.after(delay_s, lambda: self._happen(lambda: self._tick(at_ms)))
 
     def _tick(self, at_ms: int) -> None:
@@ -317,8 +321,9 @@ class Life:
                 memory.locks[message] = (token, now_ms + int(LOCK_S * 1000))
                 world.check_holders(slot)
                 if self.doubtful_until_s < world.agenda.now_s:
-                    # Its own clock has no parts of milliseconds.
-                    lock = Lock(token, world.agenda.now_s + LOCK_S - 0.002, self)
+                    # Some clocks are faster, and none has parts of milliseconds.
+                    until_s = world.agenda.now_s + LOCK_S / RATES[1] - 0.002
+                    lock = Lock(token, until_s, self)
                     world.checks.handed_out(slot, message, lock, world.agenda.now_s)
                 return
 

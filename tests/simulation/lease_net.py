@@ -57,6 +57,8 @@ class Server:
         self.is_up = True
         self.stalls_until_s = 0.0
         self.is_calm = False
+        # How long statements of a kind take, wherever they are.
+        self.late_s: dict[type[Statement], float] = {}
         # Told which statements take long.
         self.slowed: Callable[[Statement, float], None] = lambda statement, seconds: None
         self._life = 0
@@ -140,6 +142,8 @@ class Server:
 
     def slow_s(self, transaction: Transaction, most_s: float) -> float:
         """Now and then something takes long."""
+        if type(transaction.statement) in self.late_s:
+            return self.late_s[type(transaction.statement)]
         if self.is_calm or self.chance.random() >= 0.01:
             return 0.0
         seconds = self.chance.uniform(0.05, most_s)
