@@ -12,7 +12,7 @@ from tests.simulation.lease_scenario import LeaseTown, run_leases
 from tests.simulation.seeds import failure_of, seeds_in
 from tests.simulation.sending import Violation
 
-# 123: a failover that lost a take-over.
+# 123: a failover that lost a hand-over.
 FIXED = "1-24,123"
 
 
