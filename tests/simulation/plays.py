@@ -7,6 +7,7 @@ from tests.simulation.batch_scenario import run_batches
 from tests.simulation.catalogue_scenario import run_catalogue
 from tests.simulation.follower_scenario import run_followers
 from tests.simulation.forward_scenario import run_forwarding
+from tests.simulation.lease_scenario import run_leases
 from tests.simulation.moment_scenario import run_moments
 from tests.simulation.reader_scenario import run_readers
 from tests.simulation.scenario import run, run_clocks, run_linked, run_linked_clocks
@@ -30,4 +31,5 @@ PLAYS: Final[dict[str, Play]] = {
     "readers": run_readers,
     "followers": run_followers,
     "catalogue": run_catalogue,
+    "leases": run_leases,
 }

@@ -108,6 +108,16 @@ class AgreeingMachine(RuleBasedStateMachine):
         self.desk.reload()
         self.flush()
 
+    @rule(steady_by_ms=st.sampled_from([0, 12_345, 1_000_000]))
+    def move(self, steady_by_ms: int) -> None:
+        """Another broker goes on: locks and holds last as long as they would have, whatever the
+        steady clock of there reads.
+        """
+        self.flush()
+        self.desk.move(steady_by_ms)
+        self.model.load(self.desk.now_ms)
+        self.flush()
+
     def ask(self, command: Command) -> Reply | Refused:
         try:
             return self.desk.do(command)

@@ -323,15 +323,17 @@ class Model:
         reader.completed = ordinal
 
     def crash(self, now_ms: int) -> None:
-        """What lives in memory alone is gone; whoever reads counts as heard of now, and what is
-        staged has its whole time again.
-        """
+        """What lives in memory alone is gone."""
         self.holds = []
+        for message in self.messages:
+            message.unlock()
+        self.load(now_ms)
+
+    def load(self, now_ms: int) -> None:
+        """Whoever reads counts as heard of now, and what is staged has its whole time again."""
         for stage in self.stages.values():
             stage.expires_at_ms = now_ms + stage.lifetime_ms
             stage.checked = set()
         self.once = dict.fromkeys(self.once, now_ms)
         for reader in self.readers:
             reader.heard_ms = now_ms
-        for message in self.messages:
-            message.unlock()

@@ -20,6 +20,7 @@ from shardbus.core.fragment.change import (
 )
 from shardbus.core.fragment.command import Command, FragmentRules, Reply, Tick
 from shardbus.core.fragment.fragment import Fragment
+from shardbus.core.fragment.handover import unpacked
 from shardbus.core.fragment.need import Need
 from shardbus.core.limits import PAGE_BYTES_MAX, PAGE_COUNT_MAX
 from shardbus.core.message import MAIN_LINE, NEVER_MS, SCHEDULED, Entry, Message, sooner
@@ -232,6 +233,18 @@ class Desk:
         """Forget everything in memory, as after a crash or an unknown commit."""
         self._pending = []
         self.fragment = self._loaded()
+
+    def move(self, steady_by_ms: int = 0) -> None:
+        """Go on in another process with the locks and holds of this one; its steady clock reads
+        something else.
+        """
+        self.flush()
+        data = self.fragment.hand_over(self.steady_ms).packed()
+        self._set_by_ms -= steady_by_ms
+        self.reload()
+        handed = unpacked(data)
+        entries = self.shelf.store.read_entries(FRAGMENT, handed.numbers(), bytes_max=0)
+        self.fragment.take_over(handed, entries, self.steady_ms)
 
     def turn_page(self, line: int) -> None:
         self.feed(self.fragment.intake.page(line))

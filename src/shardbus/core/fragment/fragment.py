@@ -39,6 +39,7 @@ from shardbus.core.fragment.command import (
 )
 from shardbus.core.fragment.entrance import Entrance
 from shardbus.core.fragment.family import Handler
+from shardbus.core.fragment.handover import HandOver, handed_over, take_over
 from shardbus.core.fragment.intake import Intake
 from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.fragment.line import Line
@@ -351,6 +352,21 @@ class Fragment:
         self.intake.begin()
         self._calendar.turn(entries, damaged, next_due_ms, now_ms)
         return self._ledger.changes
+
+    # Another broker goes on with it.
+
+    def hand_over(self, steady_ms: int) -> HandOver:
+        """The locks and holds there are, after everything was stored; nothing is asked after."""
+        self._ledger.steady_ms = steady_ms
+        return handed_over(self._ledger)
+
+    def take_over(self, handed: HandOver, entries: list[Entry | None], steady_ms: int) -> None:
+        """Go on with locks and holds from elsewhere, before anything else is asked.
+
+        `entries` are the messages that `handed.numbers()` names, as the store has them.
+        """
+        self._ledger.steady_ms = steady_ms
+        take_over(self._ledger, handed, entries)
 
     # Topics and their subscriptions.
 

@@ -127,6 +127,18 @@ class LockTable:
         """The batch of a held lock."""
         return self._locks[token].batch
 
+    def batches(self) -> list[LockBatch]:
+        """Locks that share a deadline, the soonest first, without those of sessions."""
+        return [item[2] for item in sorted(self._deadlines, key=_due) if item[2].held > 0]
+
+    def tokens_of(self, batch: LockBatch) -> list[bytes]:
+        """The locks of a batch that are held, be it overdue."""
+        return [token for token in batch.tokens if self._is_in(token, batch)]
+
+    def number_of(self, token: bytes) -> int:
+        """The message of a lock that is held."""
+        return self._locks[token].entry.sequence_number
+
     def pin(self, token: bytes) -> Entry:
         """Turn a held lock into a pin, which has neither deadline nor holder."""
         lock = self._locks.pop(token)
@@ -242,3 +254,7 @@ class LockTable:
                 if entry is not None:
                     dropped.append(entry)
         return dropped
+
+
+def _due(item: tuple[int, int, LockBatch]) -> tuple[int, int]:
+    return item[0], item[1]

@@ -72,6 +72,10 @@ class SessionTable:
     def held_count(self) -> int:
         return len(self._held)
 
+    def holds(self) -> list[HeldSession]:
+        """In the order in which they began."""
+        return list(self._held.values())
+
     def is_full(self) -> bool:
         return len(self._held) >= self._bounds.sessions_held_max
 

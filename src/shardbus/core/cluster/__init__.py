@@ -1,0 +1,1 @@
+"""Who serves which slots of a shared database: members, leases, epochs."""

@@ -1,0 +1,481 @@
+"""Decides for one broker and one database which slots it serves, takes and gives away.
+
+A keeper does nothing: a driver sends what it decides, and tells it what came of that and what time
+it is. Time is a reading of one steady clock, the same for all calls. After a connection broke, no
+answer to what was sent over it may be told.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from shardbus.core.cluster.decision import (
+    COMMITS_LOST,
+    NAME_TAKEN,
+    NEW_TIMELINE,
+    OLD_TIMELINE,
+    OTHER_CLUSTER,
+    Alarm,
+    Ask,
+    Confirm,
+    Decision,
+    Drain,
+    Drop,
+    End,
+    Reconnect,
+    Resend,
+    Resume,
+    Serve,
+    Settled,
+    Stop,
+)
+from shardbus.core.cluster.moving import Moving
+from shardbus.core.cluster.rows import JOIN_BITS, NOBODY, SlotRow, Taken, View
+from shardbus.core.cluster.statement import (
+    Beat,
+    Bury,
+    Commit,
+    Give,
+    Join,
+    Leave,
+    Statement,
+    Take,
+)
+from shardbus.core.cluster.tenure import (
+    DRAINING,
+    GIVING,
+    LOST,
+    NOT_STORED,
+    OWNED,
+    SAME,
+    STORED,
+    TAKING,
+    UNSURE,
+    Tenure,
+)
+from shardbus.core.cluster.terms import BEAT_MS, LEASE_MS, MOVES_AT_ONCE, SILENCE_MS
+from shardbus.core.cluster.watch import Watch
+from shardbus.core.message import NEVER_MS
+
+Answer = View | Taken | bool
+
+
+@final
+class Keeper:
+    """The membership, the lease and the slots of one broker in one database."""
+
+    def __init__(self, name: str, nonce: int, cluster_id: str, timeline: int) -> None:
+        """`nonce` is of this process alone; `timeline` is the one that the catalogue knows."""
+        self._name = name
+        self._nonce = nonce
+        self._cluster_id = cluster_id
+        self._timeline = timeline
+        self._joins = 0
+        self._incarnation = NOBODY
+        self._joined_on = 0
+        self._is_leaving = False
+        self._is_ended = False
+        self._is_connected = False
+        # Whether a beat was answered on this connection: no commit is sent over it before.
+        self._is_verified = False
+        # A beat or what stands in its place is under way since `_sent_ms`.
+        self._is_asking = False
+        self._sent_ms = 0
+        self._beat_at_ms = 0
+        self._beats = 0
+        self._lease_until_ms = 0
+        # Nothing is taken before: whoever had it on the timeline before may still serve it.
+        self._settled_at_ms = 0
+        self._is_settled = True
+        self._watch = Watch()
+        self._moving = Moving(name)
+        self._tenures: dict[int, Tenure] = {}
+        # Slots whose hand-over this incarnation has used, each with the last beat before that.
+        self._served: dict[int, int] = {}
+        self._out: list[Decision] = []
+
+    # What the driver asks.
+
+    @property
+    def incarnation(self) -> int:
+        return self._incarnation
+
+    def is_leased(self, now_ms: int) -> bool:
+        """Whether nobody else can have been given what is ours."""
+        return now_ms < self._lease_until_ms
+
+    def serves(self, slot: int, now_ms: int) -> bool:
+        """Whether something of this slot may be handed out now; to be asked each time."""
+        tenure = self._tenures.get(slot)
+        if tenure is None or tenure.state != OWNED or tenure.is_kept_back:
+            return False
+        return self.is_leased(now_ms)
+
+    def commit(self, slot: int, now_ms: int) -> Commit | None:
+        """The fence of the next commit of a slot; None: not now, or not here."""
+        tenure = self._tenures.get(slot)
+        if tenure is None or tenure.is_committing or not self._is_verified:
+            return None
+        if not self.serves(slot, now_ms) and tenure.state != DRAINING:
+            return None
+        tenure.is_committing = True
+        return tenure.fence()
+
+    def fence(self, slot: int) -> Commit:
+        """The fence with which a commit is sent again."""
+        return self._tenures[slot].fence()
+
+    def next_ms(self) -> int:
+        """When `tick` is to be called if nothing happens before; NEVER_MS: it need not be."""
+        moments: list[int] = []
+        if self._is_connected:
+            moments.append(self._sent_ms + LEASE_MS if self._is_asking else self._beat_at_ms)
+        if self._has_running():
+            moments.append(self._lease_until_ms)
+        return min(moments) if moments else NEVER_MS
+
+    # What the driver tells.
+
+    def connected(self, now_ms: int) -> list[Decision]:
+        self._is_connected = True
+        self._is_verified = False
+        self._watch.begin_anew()
+        self._moving.begin_anew()
+        self._ask_beat(now_ms)
+        return self._decided()
+
+    def disconnected(self, now_ms: int) -> list[Decision]:
+        self._broke()
+        self._notice_lapse(now_ms)
+        return self._decided()
+
+    def tick(self, now_ms: int) -> list[Decision]:
+        self._notice_lapse(now_ms)
+        if self._is_connected and self._is_asking:
+            if now_ms - self._sent_ms >= LEASE_MS:
+                # Half of the connection may be gone, and nobody would ever say so.
+                self._out.append(Reconnect())
+                self._broke()
+        elif self._is_connected and now_ms >= self._beat_at_ms:
+            self._ask_beat(now_ms)
+        return self._decided()
+
+    def stop(self, now_ms: int) -> list[Decision]:
+        """Leave: give all slots away, and tell the others not to give any."""
+        self._is_leaving = True
+        self._beat_at_ms = now_ms
+        self._give_more()
+        return self._decided()
+
+    def drained(self, slot: int, data: bytes, now_ms: int) -> list[Decision]:
+        """Everything of a slot is answered; `data` is what its next owner has to know."""
+        tenure = self._tenures.get(slot)
+        if tenure is None or tenure.state != DRAINING or tenure.is_committing:
+            return []
+        if self._is_leaving:
+            self._moving.find_heir(tenure)
+        if not self._is_leaving and not self._moving.is_there(tenure.to_incarnation):
+            tenure.state = OWNED
+            self._out.append(Resume(slot))
+        elif self.is_leased(now_ms) and self._is_verified:
+            self._note(tenure)
+            self._out.append(Ask(tenure.give(data)))
+        else:
+            # Drained once more when it is verified: until then locks end.
+            tenure.state = OWNED
+            self._halt(tenure)
+        return self._decided()
+
+    def committed(self, commit: Commit, is_stored: bool) -> list[Decision]:
+        """A commit was answered; if it is not stored, its fence found another row."""
+        tenure = self._tenures.get(commit.slot)
+        if tenure is None or not tenure.is_committing or tenure.epoch != commit.epoch:
+            return []
+        if is_stored:
+            tenure.committed()
+        else:
+            self._drop(tenure)
+        return self._decided()
+
+    def answered(self, statement: Statement, answer: Answer, now_ms: int) -> list[Decision]:
+        """What came of a statement; False: the row was not as it was expected."""
+        if self._is_ended:
+            return []
+        if isinstance(statement, Beat):
+            assert isinstance(answer, View)
+            self._is_asking = False
+            self._beat_at_ms = self._sent_ms + BEAT_MS
+            self._see(answer, now_ms)
+        elif isinstance(statement, Join):
+            self._is_asking = False
+            self._beat_at_ms = now_ms
+            if answer:
+                self._incarnation = statement.incarnation
+                self._joined_on = self._timeline
+            self._ask_beat(now_ms)
+        elif isinstance(statement, Bury):
+            self._beat_at_ms = now_ms
+        elif isinstance(statement, Leave):
+            self._end()
+        elif isinstance(statement, Take):
+            self._took(statement, answer)
+        elif isinstance(statement, Give):
+            self._gave(statement, bool(answer))
+        return self._decided()
+
+    # Beats.
+
+    def _ask_beat(self, now_ms: int) -> None:
+        self._beats += 1
+        for tenure in self._tenures.values():
+            tenure.commits_at_beat = tenure.commits
+        self._send(Beat(self._name, self._incarnation, self._is_leaving), now_ms)
+
+    def _send(self, statement: Statement, now_ms: int) -> None:
+        self._is_asking = True
+        self._sent_ms = now_ms
+        self._out.append(Ask(statement))
+
+    def _see(self, view: View, now_ms: int) -> None:
+        if not self._accepts(view):
+            self._out.append(Reconnect())
+            self._broke()
+            return
+        has_lapsed = not self.is_leased(now_ms)
+        if view.timeline > self._timeline:
+            self._begin_timeline(view.timeline, has_lapsed, now_ms)
+        if has_lapsed:
+            # Who could not beat for so long cannot tell that others did not.
+            self._watch.begin_anew()
+        self._is_verified = True
+        if not view.is_member:
+            self._join(view, now_ms)
+            return
+        self._lease_until_ms = self._sent_ms + LEASE_MS
+        if not self._is_settled and now_ms >= self._settled_at_ms:
+            self._settle()
+        for bury in self._watch.silent(view, self._name, self._sent_ms, now_ms):
+            self._out.append(Ask(bury))
+        self._verify(view)
+        self._moving.see(view, self._incarnation, self._tenures, self._beats)
+        if self._is_settled:
+            self._take_more()
+            self._give_more()
+        if self._is_leaving and not self._tenures and not self._moving.mine:
+            self._out.append(Ask(Leave(self._name, self._incarnation)))
+
+    def _accepts(self, view: View) -> bool:
+        if view.cluster_id != self._cluster_id:
+            text = f"The database is of cluster {view.cluster_id!r}, not {self._cluster_id!r}."
+            self._alarm(OTHER_CLUSTER, text)
+            return False
+        if view.timeline < self._timeline:
+            text = (
+                f"The database is on timeline {view.timeline}; timeline {self._timeline} was seen "
+                "before. It is an old copy or an old primary: connect to the present one."
+            )
+            self._alarm(OLD_TIMELINE, text)
+            return False
+        return True
+
+    def _begin_timeline(self, timeline: int, has_lapsed: bool, now_ms: int) -> None:
+        """Take-overs at the end of the timeline before may be gone, and their owners serve on until
+        their leases end. Who held a lease all the time was taken nothing from.
+        """
+        self._timeline = timeline
+        self._is_settled = False
+        self._settled_at_ms = now_ms + SILENCE_MS
+        self._watch.begin_anew()
+        text = (
+            f"The database is on the new timeline {timeline}: what it has of each slot is compared."
+        )
+        self._alarm(NEW_TIMELINE, text)
+        for tenure in self._tenures.values():
+            if has_lapsed:
+                tenure.is_kept_back = True
+                self._halt(tenure)
+
+    def _settle(self) -> None:
+        self._is_settled = True
+        self._out.append(Settled(self._timeline))
+        for tenure in self._tenures.values():
+            tenure.is_kept_back = False
+
+    def _join(self, view: View, now_ms: int) -> None:
+        """Somebody declared us dead, or another process has our name, or we are new."""
+        row = view.member(self._name)
+        seen = NOBODY if row is None else row.incarnation
+        is_other = seen != NOBODY and seen >> JOIN_BITS != self._nonce
+        if self._incarnation != NOBODY:
+            for tenure in list(self._tenures.values()):
+                self._compare(tenure, view)
+                self._drop(tenure)
+            self._incarnation = NOBODY
+            self._served.clear()
+            self._lease_until_ms = 0
+            if is_other and self._joined_on == view.timeline:
+                self._alarm(NAME_TAKEN, f"Another process is broker {self._name!r} now.")
+                self._end()
+        if self._is_leaving:
+            self._end()
+        if not self._is_ended:
+            self._joins += 1
+            joining = Join(self._name, self._nonce << JOIN_BITS | self._joins, seen)
+            self._send(joining, now_ms)
+
+    # Slots that are ours.
+
+    def _verify(self, view: View) -> None:
+        rows = {row.slot: row for row in view.slots}
+        for slot, beat in list(self._served.items()):
+            if rows[slot].incarnation != self._incarnation and beat < self._beats:
+                # Should it come to us again, it comes with locks of somebody else.
+                del self._served[slot]
+        for tenure in list(self._tenures.values()):
+            row = rows[tenure.slot]
+            if tenure.state in (TAKING, GIVING) or tenure.changed_in >= self._beats:
+                # The beat may have seen it before.
+                continue
+            if row.incarnation != self._incarnation:
+                self._compare(tenure, view)
+                self._drop(tenure)
+            elif tenure.state == UNSURE or not self._is_as_known(row, tenure):
+                tenure.state = UNSURE
+                self._halt(tenure)
+                if self._is_settled:
+                    self._note(tenure)
+                    self._out.append(Ask(tenure.take(row)))
+            elif tenure.is_stopped and not tenure.is_kept_back:
+                tenure.is_stopped = False
+                if tenure.state == OWNED:
+                    self._out.append(Resume(tenure.slot))
+
+    def _is_as_known(self, row: SlotRow, tenure: Tenure) -> bool:
+        return row.epoch == tenure.epoch and row.commits >= tenure.commits_at_beat
+
+    def _compare(self, tenure: Tenure, view: View) -> None:
+        """A slot is gone; with it perhaps what was acknowledged."""
+        for row in view.slots:
+            if row.slot == tenure.slot and tenure.changed_in < self._beats:
+                is_behind = row.commits < tenure.commits_at_beat
+                if tenure.is_loaded and (is_behind or row.epoch < tenure.epoch):
+                    self._lost(tenure.slot, row.commits, tenure.commits_at_beat)
+
+    def _took(self, take: Take, answer: Answer) -> None:
+        tenure = self._tenures.get(take.slot)
+        if tenure is None or tenure.state != TAKING or tenure.incarnation != take.incarnation:
+            return
+        self._note(tenure)
+        if not isinstance(answer, Taken):
+            tenure.state = UNSURE
+            if not tenure.is_loaded:
+                del self._tenures[tenure.slot]
+            self._take_more()
+            return
+        known = tenure.commits
+        verdict = tenure.taken(answer.epoch, answer.commits)
+        if verdict == LOST:
+            self._lost(tenure.slot, answer.commits, known)
+        elif verdict == STORED:
+            self._out.append(Confirm(tenure.slot))
+        data = None if tenure.slot in self._served else answer.data
+        self._served[tenure.slot] = self._beats
+        tenure.is_stopped = False
+        must_load = verdict not in (SAME, STORED, NOT_STORED)
+        serve = Serve(tenure.slot, tenure.epoch, tenure.commits, must_load, data)
+        self._out.append(serve)
+        if verdict == NOT_STORED:
+            self._out.append(Resend(tenure.slot))
+        self._take_more()
+        self._give_more()
+
+    def _gave(self, give: Give, is_given: bool) -> None:
+        tenure = self._tenures.get(give.slot)
+        if tenure is None or tenure.state != GIVING:
+            return
+        self._note(tenure)
+        if is_given:
+            self._served.pop(give.slot, None)
+            self._drop(tenure)
+            self._give_more()
+        else:
+            tenure.state = UNSURE
+
+    def _take_more(self) -> None:
+        """Slots that the last beat saw and that are ours to take, a few at a time."""
+        taking = [each for each in self._tenures.values() if not each.is_loaded]
+        for row in self._moving.wanted(MOVES_AT_ONCE - len(taking)):
+            if row.slot not in self._tenures:
+                tenure = Tenure(row.slot, self._name, self._incarnation)
+                self._note(tenure)
+                self._tenures[row.slot] = tenure
+                self._out.append(Ask(tenure.take(row)))
+
+    def _give_more(self) -> None:
+        """Slots that are to go to others, a few at a time."""
+        if not self._is_verified:
+            return
+        going = [each for each in self._tenures.values() if each.state in (DRAINING, GIVING)]
+        left = MOVES_AT_ONCE - len(going)
+        for tenure in self._moving.surplus(self._tenures, self._is_leaving):
+            if left > 0 and not tenure.is_kept_back:
+                left -= 1
+                tenure.state = DRAINING
+                self._out.append(Drain(tenure.slot))
+
+    # What happens to them.
+
+    def _broke(self) -> None:
+        self._is_connected = False
+        self._is_verified = False
+        self._is_asking = False
+        for tenure in list(self._tenures.values()):
+            tenure.broke()
+            if not tenure.is_loaded:
+                # Should it have been taken, it will be seen to be ours.
+                del self._tenures[tenure.slot]
+            elif tenure.state == UNSURE:
+                self._halt(tenure)
+
+    def _notice_lapse(self, now_ms: int) -> None:
+        if not self.is_leased(now_ms):
+            for tenure in self._tenures.values():
+                self._halt(tenure)
+
+    def _has_running(self) -> bool:
+        return any(each.is_loaded and not each.is_stopped for each in self._tenures.values())
+
+    def _halt(self, tenure: Tenure) -> None:
+        if tenure.is_loaded and not tenure.is_stopped:
+            tenure.is_stopped = True
+            self._out.append(Stop(tenure.slot))
+
+    def _drop(self, tenure: Tenure) -> None:
+        del self._tenures[tenure.slot]
+        if tenure.is_loaded:
+            self._out.append(Drop(tenure.slot))
+
+    def _note(self, tenure: Tenure) -> None:
+        """What a beat that is under way saw of it is of no use."""
+        tenure.changed_in = self._beats
+
+    def _end(self) -> None:
+        for tenure in list(self._tenures.values()):
+            self._drop(tenure)
+        self._is_ended = True
+        self._is_connected = False
+        self._out.append(End())
+
+    def _lost(self, slot: int, stored: int, known: int) -> None:
+        text = (
+            f"Slot {slot} has {stored} commits and had {known}: the database lost commits that "
+            "were acknowledged. It failed over to a copy that did not have them."
+        )
+        self._out.append(Alarm(COMMITS_LOST, slot, text))
+
+    def _alarm(self, kind: str, text: str) -> None:
+        self._out.append(Alarm(kind, -1, text))
+
+    def _decided(self) -> list[Decision]:
+        decided, self._out = self._out, []
+        return decided

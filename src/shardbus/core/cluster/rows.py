@@ -1,0 +1,85 @@
+"""The rows of a shared database that leases are about, and what one beat sees of them.
+
+A row is never changed: a statement makes another one of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+# An incarnation that no process ever has: the owner of a slot that belongs to nobody.
+NOBODY: Final = 0
+# An incarnation is `nonce << JOIN_BITS | join`: each joining of a process has one of its own.
+JOIN_BITS: Final = 20
+
+
+@final
+class SlotRow:
+    """A slot: who owns it, how often it changed hands, and how many commits it has."""
+
+    def __init__(self, slot: int, epoch: int, commits: int, owner: str, incarnation: int) -> None:
+        self.slot = slot
+        self.epoch = epoch
+        self.commits = commits
+        # The name outlives its member, so that a process that starts again finds its slots.
+        self.owner = owner
+        self.incarnation = incarnation
+
+
+@final
+class MemberRow:
+    """A broker that joined and that nobody has declared dead."""
+
+    def __init__(
+        self, name: str, incarnation: int, beat: int, is_leaving: bool, beat_at_ms: int
+    ) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self.beat = beat
+        self.is_leaving = is_leaving
+        # By the database's clock, which somebody may set: for people, it decides nothing.
+        self.beat_at_ms = beat_at_ms
+
+
+@final
+class View:
+    """What a beat saw: all rows at one moment, after its own change.
+
+    `is_member` says whether it found its own row and raised the counter there.
+    """
+
+    def __init__(
+        self,
+        cluster_id: str,
+        timeline: int,
+        time_ms: int,
+        is_member: bool,
+        members: list[MemberRow],
+        slots: list[SlotRow],
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.timeline = timeline
+        # The database's clock, as in `beat_at_ms`.
+        self.time_ms = time_ms
+        self.is_member = is_member
+        self.members = members
+        self.slots = slots
+
+    def member(self, name: str) -> MemberRow | None:
+        for row in self.members:
+            if row.name == name:
+                return row
+        return None
+
+
+@final
+class Taken:
+    """The answer to a `Take` that found the slot as it should be: what the row says now.
+
+    `data` is what the owner before wrote for whoever comes next; None: nothing was handed over.
+    """
+
+    def __init__(self, epoch: int, commits: int, data: bytes | None) -> None:
+        self.epoch = epoch
+        self.commits = commits
+        self.data = data

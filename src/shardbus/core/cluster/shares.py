@@ -1,0 +1,63 @@
+"""Which member should have which slot, as every member works it out for itself."""
+
+from __future__ import annotations
+
+from typing import final
+
+import xxhash
+
+
+def cap(slots: int, members: int) -> int:
+    """How many slots a member takes at most, so that nobody takes everything."""
+    return -(-slots // members)
+
+
+def score(slot: int, name: str) -> int:
+    """Rendezvous hashing: of all members, that with the highest score comes first for a slot."""
+    return xxhash.xxh64_intdigest(f"{slot}/{name}".encode())
+
+
+def ranked(slot: int, former: str, counts: dict[str, int], most: int) -> list[str]:
+    """Who should take a free slot, best first; who has as many as are allowed should not.
+
+    Its owner before comes first, in a new life: its clients are connected there.
+    """
+    names = [name for name, count in counts.items() if count < most]
+    order = [(name != former, -score(slot, name), name) for name in names]
+    order.sort()
+    return [item[2] for item in order]
+
+
+@final
+class Move:
+    """A slot that should go from one member to another."""
+
+    def __init__(self, slot: int, giver: str, taker: str) -> None:
+        self.slot = slot
+        self.giver = giver
+        self.taker = taker
+
+
+def moves(owners: dict[int, str], names: list[str]) -> list[Move]:
+    """What makes the numbers of slots of all members equal, or differ by one.
+
+    A slot moves only where that makes two members more alike, so that none comes back.
+    """
+    slots: dict[str, list[int]] = {name: [] for name in names}
+    for slot, owner in owners.items():
+        if owner in slots:
+            slots[owner].append(slot)
+    planned: list[Move] = []
+    while len(slots) > 1:
+        by_size = sorted([(len(owned), name) for name, owned in slots.items()])
+        taker, giver = by_size[0][1], by_size[-1][1]
+        if by_size[-1][0] - by_size[0][0] < 2:
+            break
+        best = slots[giver][0]
+        for slot in slots[giver]:
+            if score(slot, taker) > score(best, taker):
+                best = slot
+        slots[giver].remove(best)
+        slots[taker].append(best)
+        planned.append(Move(best, giver, taker))
+    return planned

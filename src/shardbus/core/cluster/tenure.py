@@ -1,0 +1,88 @@
+"""What a broker knows of one slot that it serves, or is about to."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.cluster.rows import NOBODY, SlotRow
+from shardbus.core.cluster.statement import Commit, Give, Take
+
+# States.
+TAKING: Final = 0
+OWNED: Final = 1
+DRAINING: Final = 2
+GIVING: Final = 3
+# Something was under way when the connection broke, and may still take effect.
+UNSURE: Final = 4
+
+# What the number of commits says about what is in memory, once the epoch is raised.
+UNLOADED: Final = 0
+SAME: Final = 1
+STORED: Final = 2
+NOT_STORED: Final = 3
+LOST: Final = 4
+FOREIGN: Final = 5
+
+
+@final
+class Tenure:
+    """One slot in the hands of one incarnation: its epoch, its commits, and what is under way."""
+
+    def __init__(self, slot: int, owner: str, incarnation: int) -> None:
+        self.slot = slot
+        self.owner = owner
+        self.incarnation = incarnation
+        self.state = TAKING
+        self.epoch = 0
+        # Commits that are known to be stored; `is_committing` means the one after them.
+        self.commits = 0
+        self.is_committing = False
+        # Whether what is in memory is what was stored by these commits.
+        self.is_loaded = False
+        self.is_stopped = False
+        # Since a new timeline: whoever was given this slot on the old one may still serve it.
+        self.is_kept_back = False
+        # As it was when the last beat was sent, and the number of that in which this changed.
+        self.commits_at_beat = 0
+        self.changed_in = 0
+        # To whom the slot is to go.
+        self.to = ""
+        self.to_incarnation = NOBODY
+
+    def fence(self) -> Commit:
+        """That of the next commit, or of the one that is under way."""
+        return Commit(self.slot, self.epoch, self.incarnation, self.commits + 1)
+
+    def committed(self) -> None:
+        self.commits += 1
+        self.is_committing = False
+
+    def take(self, row: SlotRow) -> Take:
+        """Raise the epoch that the row has now; nothing that was sent before can happen then."""
+        self.state = TAKING
+        return Take(self.slot, row.epoch, self.owner, self.incarnation)
+
+    def give(self, data: bytes) -> Give:
+        self.state = GIVING
+        return Give(self.fence(), self.to, self.to_incarnation, data)
+
+    def broke(self) -> None:
+        """The connection broke: whatever was under way may happen, now or later."""
+        if self.is_committing or self.state in (TAKING, GIVING):
+            self.state = UNSURE
+
+    def taken(self, epoch: int, commits: int) -> int:
+        """The epoch was raised; answers what is to be thought of what is in memory."""
+        known, self.commits = self.commits, commits
+        was_committing, self.is_committing = self.is_committing, False
+        was_loaded, self.is_loaded = self.is_loaded, True
+        self.state = OWNED
+        self.epoch = epoch
+        if not was_loaded:
+            return UNLOADED
+        if commits == known:
+            self.is_committing = was_committing
+            return NOT_STORED if was_committing else SAME
+        if commits == known + 1 and was_committing:
+            return STORED
+        return LOST if commits < known else FOREIGN
