@@ -24,7 +24,7 @@ from pathlib import Path
 from shardbus.core.fragment.change import Append, Counters, LineCounters, Remove, Update
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Entry
 from shardbus.stores.base.store import FragmentCommit, FragmentId
-from shardbus.stores.sqlite import chunk
+from shardbus.stores.chunked import chunk
 from shardbus.stores.sqlite.database import PAGE_BYTES, prepare
 from shardbus.stores.sqlite.store import SqliteStore
 

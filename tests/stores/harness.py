@@ -34,10 +34,10 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore, Page
+from shardbus.stores.chunked.chunk import encoded, key_of, sequence_base
+from shardbus.stores.chunked.directory import RECENT_MAX
+from shardbus.stores.chunked.head import Head
 from shardbus.stores.memory.store import MemoryStore
-from shardbus.stores.sqlite.chunk import encoded, key_of, sequence_base
-from shardbus.stores.sqlite.directory import RECENT_MAX
-from shardbus.stores.sqlite.head import Head
 from shardbus.stores.sqlite.store import SqliteStore
 
 ENQUEUED_AT_MS = 1_700_000_000_000

@@ -18,8 +18,8 @@ from shardbus.core.message import (
 from shardbus.stores.base.bulk import BulkAsk, Range, Slab
 from shardbus.stores.base.record import HOLE, SIZE_BYTES, is_whole
 from shardbus.stores.base.store import FragmentId, StoreError, UnknownFragment
+from shardbus.stores.chunked.chunk import sequence_base
 from shardbus.stores.sqlite.bulk import BulkReader
-from shardbus.stores.sqlite.chunk import sequence_base
 from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.filled import FRAGMENTS, filled
 from tests.stores.harness import Pen, Scalpel, without_payload

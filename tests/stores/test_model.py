@@ -36,8 +36,8 @@ from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, Entry
 from shardbus.core.runs import runs_of
 from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore
+from shardbus.stores.chunked.chunk import sequence_base
 from shardbus.stores.memory.store import MemoryStore
-from shardbus.stores.sqlite.chunk import sequence_base
 from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Scalpel, facts, page_facts
 

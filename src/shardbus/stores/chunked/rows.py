@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.message import Entry
-from shardbus.stores.sqlite.chunk import pack_gap, pack_state, session_of
-from shardbus.stores.sqlite.directory import Chunk
+from shardbus.stores.chunked.chunk import pack_gap, pack_state, session_of
+from shardbus.stores.chunked.directory import Chunk
 
 # The first ten have a trigger each.
 APPEND: Final = 1
