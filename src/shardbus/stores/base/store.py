@@ -31,6 +31,10 @@ class NotStored(StoreError):
     """
 
 
+class Fenced(StoreError):
+    """Another process owns the store now; this one writes nothing to it any more, nor reads it."""
+
+
 class OtherBuild(StoreError):
     """What is stored was made by another build, and this one neither reads nor changes it."""
 
