@@ -36,7 +36,7 @@ def commits(case: PostgresCase) -> object:
 def locked(case: PostgresCase, table: str) -> Iterator[None]:
     """Whoever writes to a table waits until the end."""
     link = Link(case.address, {"search_path": "shardbus"})
-    link.execute(f"BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+    link.execute(f"BEGIN; LOCK TABLE {table} IN SHARE MODE")
     try:
         yield
     finally:
