@@ -138,8 +138,9 @@ class PostgresSnapshot(Moment):
         for table, sql in _BY_FRAGMENT.items():
             found = [tuple(row) for row in self.link.fetch(sql, local)]
             columns = "(local, kind, key, data) " if table == "record" else ""
-            marks = ", ".join("?" * (len(found[0]) if found else 1))
-            file.executemany(f"INSERT INTO {table} {columns}VALUES ({marks})", found)
+            if found:
+                marks = ", ".join("?" * len(found[0]))
+                file.executemany(f"INSERT INTO {table} {columns}VALUES ({marks})", found)
         chunks: dict[int, int] = {}
         for row in self._keyed("chunk", local):
             first, span, size, due_at, is_mixed, head, body, parts = row
