@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from shardbus.core.fragment.change import Append, StagePut
 from shardbus.core.limits import BATCH_MAX
@@ -29,6 +29,8 @@ from shardbus.stores.chunked.session import ImageReader, SessionReader
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class ChunkedReads(ABC):
     """What a MessageStore reads. `place` is what people call the store.
@@ -46,34 +48,32 @@ class ChunkedReads(ABC):
         self._images = ImageReader(lookup)
 
     @abstractmethod
-    def reads(self) -> AbstractContextManager[None]:
-        """What the database raises inside becomes a StoreError."""
+    def read(self, work: Callable[[], T]) -> T:
+        """Do what only reads; what the database raises becomes a StoreError."""
 
     def fragments(self) -> list[FragmentId]:
         return list(self._locals)
 
     def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
-        with self.reads():
-            found = self._images.recorded(kinds)
+        found = self.read(lambda: self._images.recorded(kinds))
         return [fragment for fragment, local in self._locals.items() if local in found]
 
     def timed(self) -> list[FragmentId]:
-        with self.reads():
-            return [
+        return self.read(
+            lambda: [
                 fragment
                 for fragment, local in self._locals.items()
                 if self._images.next_due_ms(local) != NEVER_MS
             ]
+        )
 
     def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
-        with self.reads():
-            found = self._images.last_counters() if fragments else {}
+        found = self.read(self._images.last_counters) if fragments else {}
         return [found.get(self._locals.get(fragment, -1), 0) for fragment in fragments]
 
     def load(self, fragment: FragmentId) -> FragmentImage:
         local = self._local(fragment)
-        with self.reads():
-            image = self._images.image(local)
+        image = self.read(lambda: self._images.image(local))
         counters = unpack_counters(local, image.counters)
         if counters is None:
             raise StoreError(
@@ -129,8 +129,9 @@ class ChunkedReads(ABC):
         self, fragment: FragmentId, sequence_numbers: Sequence[int], *, bytes_max: int
     ) -> list[Entry | None]:
         local = self._local(fragment)
-        with self.reads():
-            return self._reader.entries(local, fragment.number, sequence_numbers, bytes_max)
+        return self.read(
+            lambda: self._reader.entries(local, fragment.number, sequence_numbers, bytes_max)
+        )
 
     def read_session(
         self, fragment: FragmentId, session_id: str, *, after: int, count_max: int, bytes_max: int
@@ -141,43 +142,39 @@ class ChunkedReads(ABC):
 
     def read_sessions(self, fragment: FragmentId, *, after: int, count_max: int) -> SessionPage:
         ask = self._ask(fragment, MAIN_LINE, after + 1, count_max, 0)
-        with self.reads():
-            return self._sessions.waiting(ask)
+        return self.read(lambda: self._sessions.waiting(ask))
 
     def list_sessions(
         self, fragment: FragmentId, *, updated_after_ms: int, skip: int, count_max: int
     ) -> list[str]:
         local = self._local(fragment)
-        with self.reads():
-            return self._sessions.names(
+        return self.read(
+            lambda: self._sessions.names(
                 local, updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
             )
+        )
 
     def read_state(self, fragment: FragmentId, session_id: str) -> bytes | None:
         local = self._local(fragment)
-        with self.reads():
-            return self._sessions.state(local, session_name(session_id))
+        return self.read(lambda: self._sessions.state(local, session_name(session_id)))
 
     def read_payloads(
         self, fragment: FragmentId, sequence_numbers: Sequence[int]
     ) -> list[bytes | None]:
         local = self._local(fragment)
-        with self.reads():
-            return self._reader.payloads(local, fragment.number, sequence_numbers)
+        return self.read(lambda: self._reader.payloads(local, fragment.number, sequence_numbers))
 
     def read_stage(
         self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
     ) -> dict[int, bytes | None]:
         local = self._local(fragment)
-        with self.reads():
-            return self._images.stage(local, stage, after, until)
+        return self.read(lambda: self._images.stage(local, stage, after, until))
 
     def check_stage(
         self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
     ) -> list[int]:
         local = self._local(fragment)
-        with self.reads():
-            return self._images.damaged_pieces(local, stage, after, until)
+        return self.read(lambda: self._images.damaged_pieces(local, stage, after, until))
 
     def read_due(
         self,
@@ -189,8 +186,8 @@ class ChunkedReads(ABC):
         claimed: Runs | None = None,
     ) -> Due:
         local = self._local(fragment)
-        with self.reads():
-            return self._due.due(
+        return self.read(
+            lambda: self._due.due(
                 local,
                 fragment.number,
                 now_ms=now_ms,
@@ -198,6 +195,7 @@ class ChunkedReads(ABC):
                 bytes_max=bytes_max,
                 claimed=claimed,
             )
+        )
 
     def _ask(
         self,
@@ -219,8 +217,7 @@ class ChunkedReads(ABC):
         )
 
     def _page(self, ask: StoreQuestion) -> Page:
-        with self.reads():
-            return self._reader.page(ask)
+        return self.read(lambda: self._reader.page(ask))
 
     def _local(self, fragment: FragmentId) -> int:
         local = self._locals.get(fragment)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Self, final
+from typing import Final, Self, TypeVar, final
 
 from shardbus.stores.base.bulk import BulkAsk, Slab
 from shardbus.stores.base.store import FragmentId, StoreError, UnknownFragment
 from shardbus.stores.chunked.bulk import SlabReader
-from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.link import Address, Link, LinkLost
 from shardbus.stores.postgres.lookup import PostgresLookup
 from shardbus.stores.postgres.schema import examine, settings_of
+
+T = TypeVar("T")
 
 _LOCAL: Final = """
 SELECT local FROM fragment
@@ -54,16 +57,23 @@ class PostgresBulk:
             return False
 
     def local(self, fragment: FragmentId) -> int:
-        found = self._lookup.ask(_LOCAL, self._slot, *fragment)
+        found = self._again(lambda: self._lookup.ask(_LOCAL, self._slot, *fragment))
         if not found:
             raise UnknownFragment(f"no fragment {fragment.number} of entity {fragment.entity_id}")
         return int(found[0][0])
 
     def first_number(self, local: int, number: int, line: int) -> int:
-        return self._slabs.first_number(local, number, line)
+        return self._again(lambda: self._slabs.first_number(local, number, line))
 
     def slab(self, local: int, ask: BulkAsk, start: int) -> Slab:
-        return self._slabs.slab(local, ask, start)
+        return self._again(lambda: self._slabs.slab(local, ask, start))
+
+    def _again(self, work: Callable[[], T]) -> T:
+        """Once more, on a new connection, if this one was lost: who asks may ask again later."""
+        try:
+            return work()
+        except LinkLost:
+            return work()
 
     def _when_made(self, link: Link) -> tuple[int, int]:
         """What tells these tables from any others that had their names."""

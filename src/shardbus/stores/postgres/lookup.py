@@ -10,7 +10,7 @@ from shardbus.stores.chunked.chunk import CHUNK_SPAN_MAX, key_of, unpack_gap
 from shardbus.stores.chunked.directory import Chunk
 from shardbus.stores.chunked.lookup import Bytes, DueRow, Lookup, SpelledRow
 from shardbus.stores.chunked.page import ChunkRow, EntryRow
-from shardbus.stores.postgres.link import Link, LinkLost, Row
+from shardbus.stores.postgres.link import Link, Row
 
 # Rows of remembered ids, and pieces of stages, that one query brings.
 REMEMBERED_ROWS_MAX: Final = 16_384
@@ -103,39 +103,21 @@ _PIECE: Final = "SELECT data FROM stage WHERE local = $1 AND stage = $2 AND piec
 
 
 class PostgresLookup(Lookup):
-    """One connection, which is made anew when it is lost between two reads."""
+    """One connection; whoever reads over it begins anew when it is lost."""
 
     def __init__(self, link: Link, slot: int) -> None:
         self.link = link
         self._slot = slot
-        self._is_begun = False
 
     def begin(self) -> None:
-        sql = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-        is_old = self.link.is_open
-        try:
-            self.link.execute(sql)
-        except LinkLost:
-            # It was ended while nobody used it.
-            if not is_old:
-                raise
-            self.link.execute(sql)
-        self._is_begun = True
+        self.link.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def end(self) -> None:
-        self._is_begun = False
         if self.link.is_open:
             self.link.execute("ROLLBACK")
 
     def ask(self, sql: str, *arguments: object) -> list[Row]:
-        """The rows of a query, which is asked once more on a new connection if need be."""
-        is_old = self.link.is_open and not self._is_begun
-        try:
-            return self.link.fetch(sql, *arguments)
-        except LinkLost:
-            if not is_old:
-                raise
-            return self.link.fetch(sql, *arguments)
+        return self.link.fetch(sql, *arguments)
 
     def chunks_from(
         self, low_key: int, start_key: int, high_key: int, limit: int

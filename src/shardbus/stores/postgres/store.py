@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import final
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TypeVar, final
 
 from shardbus.stores.base.package import Durability
 from shardbus.stores.base.store import Fenced, FragmentCommit, FragmentId, StoreError
 from shardbus.stores.chunked.store import ChunkedReads
-from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.link import Address, Link, LinkLost
 from shardbus.stores.postgres.lookup import PostgresLookup
 from shardbus.stores.postgres.schema import settings_of
-from shardbus.stores.postgres.writer import SlotWriter
+from shardbus.stores.postgres.writer import RETRY_S, SETTLE_S, SlotWriter
+
+T = TypeVar("T")
 
 
 @final
@@ -47,11 +50,19 @@ class PostgresStore(ChunkedReads):
             self.close()
             raise
 
-    def reads(self) -> AbstractContextManager[None]:
-        return self._owned()
+    def read(self, work: Callable[[], T]) -> T:
+        """Read, once more and again while the server restarts or fails over."""
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            self._check_own()
+            try:
+                return work()
+            except LinkLost:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_S)
 
-    @contextmanager
-    def _owned(self) -> Iterator[None]:
+    def _check_own(self) -> None:
         """What became of the last commit is known before anything is read.
 
         Otherwise it might happen after what it changes was read.
@@ -62,7 +73,6 @@ class PostgresStore(ChunkedReads):
                     self._writer.settle()
         if self._writer.fenced:
             raise Fenced(self._writer.fenced)
-        yield
 
     def look(self) -> None:
         """There is nothing to see."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeVar, final
@@ -98,8 +98,9 @@ class SqliteStore(ChunkedReads):
                 "INSERT OR REPLACE INTO namespace VALUES (1, ?)", (namespace_id,)
             )
 
-    def reads(self) -> Translated:
-        return Translated(self.path)
+    def read(self, work: Callable[[], T]) -> T:
+        with Translated(self.path):
+            return work()
 
     @property
     def shortage(self) -> str:
@@ -203,7 +204,7 @@ class SqliteStore(ChunkedReads):
 
 
 @final
-class Translated(AbstractContextManager[None]):
+class Translated:
     """What SQLite raises inside becomes a StoreError; what a writer had begun is rolled back."""
 
     def __init__(self, path: Path, writer: StoreWriter | None = None) -> None:
