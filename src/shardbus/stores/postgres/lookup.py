@@ -1,4 +1,5 @@
 """What the reads and the writer of a slot ask of PostgreSQL."""
+# Compiled by mypyc.
 
 from __future__ import annotations
 

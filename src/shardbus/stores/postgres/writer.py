@@ -25,11 +25,11 @@ from shardbus.stores.chunked.chunk import (
     unpack_counters,
 )
 from shardbus.stores.chunked.directory import Known, StoreDirectory
-from shardbus.stores.chunked.rows import Rows
-from shardbus.stores.chunked.stages import FoundPiece, StageTables, StageWriter, drop_pieces
+from shardbus.stores.chunked.stages import StageWriter, drop_pieces
 from shardbus.stores.postgres.encoding import Arrays
 from shardbus.stores.postgres.link import FENCED_STATE, Link, LinkLost, Row, ServerRefused
 from shardbus.stores.postgres.lookup import PostgresLookup, keys_of
+from shardbus.stores.postgres.stages import PostgresStages
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,6 @@ _SERVE: Final = "SELECT pg_try_advisory_lock_shared($1)"
 _OWNER: Final = "SELECT owner, epoch FROM slot WHERE slot = $1"
 # Slot, epoch, number, where the slot is, fragments, where they are, counters, and the rows.
 _COMMIT: Final = "SELECT * FROM commit_v1({})".format(", ".join(f"${n}" for n in range(1, 25)))
-_APPLY: Final = "SELECT apply_v1({})".format(", ".join(f"${n}" for n in range(1, 18)))
 _FENCE: Final = "SELECT fence_v1($1, $2, $3, $4)"
 _NEXT_PART: Final = "SELECT max(id) FROM part WHERE id BETWEEN $1 AND $2"
 _FRAGMENTS: Final = """
@@ -135,50 +134,6 @@ _SWEEP_SESSIONS: Final = (
     "DELETE FROM session_state WHERE session = ANY ($1::bigint[])",
     "DELETE FROM session WHERE id = ANY ($1::bigint[])",
 )
-_PIECES: Final = """
-SELECT id, parts FROM stage WHERE local = $1 AND stage = $2 AND piece BETWEEN $3 AND $4
-"""
-_PIECE_ROW: Final = "SELECT id, data FROM stage WHERE local = $1 AND stage = $2 AND piece = $3"
-_PUT_PIECE: Final = """
-INSERT INTO stage (local, stage, piece, data, parts) VALUES ($1, $2, $3, $4, $5)
-"""
-_PUT_PART: Final = "INSERT INTO part VALUES ($1, 1, $2)"
-_DROP_PIECES: Final = "DELETE FROM stage WHERE id = ANY ($1::bigint[])"
-_DROP_PARTS: Final = "DELETE FROM part WHERE id = ANY ($1::bigint[])"
-
-
-@final
-class PostgresStages(StageTables):
-    """The stages of a slot, within the transaction of its writer."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-
-    def insert_rows(self, rows: Rows) -> None:
-        if rows.cells:
-            arrays = Arrays(rows.cells)
-            self._link.fetch(_APPLY, arrays.mask, *arrays.columns)
-
-    def find_pieces(self, local: int, stage: bytes, first: int, last: int) -> list[FoundPiece]:
-        return [(row[0], row[1]) for row in self._link.fetch(_PIECES, local, stage, first, last)]
-
-    def piece_row(self, local: int, stage: bytes, piece: int) -> tuple[int, bytes]:
-        row = self._link.row(_PIECE_ROW, local, stage, piece)
-        return (0, b"") if row is None else (row[0], row[1])
-
-    def put_piece(
-        self, local: int, stage: bytes, piece: int, packed: bytes, parts: list[int]
-    ) -> None:
-        self._link.fetch(_PUT_PIECE, local, stage, piece, packed, parts)
-
-    def put_part(self, number: int, body: bytes) -> None:
-        self._link.fetch(_PUT_PART, number, body)
-
-    def drop_rows(self, pieces: list[int]) -> None:
-        self._link.fetch(_DROP_PIECES, pieces)
-
-    def drop_parts(self, parts: list[int]) -> None:
-        self._link.fetch(_DROP_PARTS, parts)
 
 
 @final
