@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Final
 import pytest
 
 from shardbus.app.cli.sas import parse_connection_string
+from shardbus.message.sections import encode_data_message
 from tests.durability.test_kill import (
     QUEUES,
     UNKNOWN_PER_KILL_MAX,
@@ -80,6 +83,39 @@ def test_a_database_that_is_killed_loses_nothing_and_costs_no_connection(tmp_pat
         # What was still locked is free after it.
         server.restart()
         check(server, ledgers, 1)
+
+
+def test_a_backup_of_a_database_is_a_data_directory(tmp_path: Path) -> None:
+    """R43: a namespace moves from PostgreSQL to SQLite, while it is served."""
+    options = ("--brokers", "2")
+    restored = tmp_path / "restored"
+    with bus_and_database(tmp_path / "data", *options) as (server, _, ledgers):
+        asyncio.run(_sent(server, ledgers))
+        _shardbus("backup", "moved", "--connection-string", server.connection_string)
+    _shardbus("restore", str(tmp_path / "data" / "backups" / "moved"), str(restored))
+
+    with running_server(restored, *options) as server:
+        for queue, ledger in ledgers.items():
+            left = asyncio.run(drain(server, queue, ledger))
+            assert sorted(left) == sorted(ledger.accepted)
+
+
+async def _sent(server: Server, ledgers: dict[str, Ledger]) -> None:
+    address = Address(server.host, server.amqp_port)
+    credential = parse_connection_string(server.connection_string).credential
+    async with connected(address, credential) as client:
+        for queue, ledger in ledgers.items():
+            sender = await client.sender(queue)
+            numbers = ledger.new_numbers(300)
+            payloads = [encode_data_message(b"%d" % number) for number in numbers]
+            await sender.send_all(payloads, lambda *_: None)
+            ledger.accepted.update(numbers)
+
+
+def _shardbus(*arguments: str) -> None:
+    command = [sys.executable, "-m", "shardbus", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
 
 
 async def _loaded(

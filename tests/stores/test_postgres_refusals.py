@@ -84,14 +84,21 @@ def test_a_wrong_password(tmp_path: Path, database: str, monkeypatch: pytest.Mon
     server().execute(f"DROP ROLE IF EXISTS {LOCKED}; CREATE ROLE {LOCKED} LOGIN PASSWORD 'right'")
     with pytest.raises(StoreError, match=r"does not let this user in: .*PGPASSWORD") as raised:
         start(tmp_path, server().tcp_url(database, LOCKED))
-    assert "right" not in str(raised.value) and objects(database) == []
+    assert "wrong" not in str(raised.value) and objects(database) == []
 
-    secret = server().tcp_url(database, f"{LOCKED}:right")
+    monkeypatch.setenv("PGPASSWORD", "right")
     server().execute(f"GRANT CREATE ON DATABASE {database} TO {LOCKED}")
-    start(tmp_path, secret)
-    assert "right" not in stores_of(tmp_path, secret).describe()
+    start(tmp_path, server().tcp_url(database, LOCKED))
     server().drop_database(database)
     server().execute(f"DROP ROLE {LOCKED}")
+
+
+@pytest.mark.parametrize("secret", ["me:hush@host/bus", "me@host/bus?password=hush"])
+def test_a_password_that_others_would_see(tmp_path: Path, secret: str) -> None:
+    told = r"postgresql://me@host/bus: --store must not hold a password"
+    with pytest.raises(StoreError, match=told) as raised:
+        start(tmp_path, f"postgresql://{secret}")
+    assert "hush" not in str(raised.value)
 
 
 def test_a_database_that_there_is_not(tmp_path: Path) -> None:

@@ -98,11 +98,16 @@ class Address:
         except ValueError as error:
             raise StoreError(f"--store is no URL of a database: {error}") from error
         self.shown = urlunsplit(shown)
+        if parts.password is not None or "password=" in parts.query:
+            raise StoreError(
+                f"{self.shown}: --store must not hold a password, since all users of this machine "
+                "see the arguments of processes; put it into PGPASSWORD, or into a file that "
+                "PGPASSFILE names"
+            )
         self.database = parts.path.lstrip("/")
         if not url.startswith("postgresql://") or not self.database:
             raise StoreError(
-                f"{self.shown}: name a database as in postgresql://USER@HOST:5432/DATABASE; "
-                "the password is best in PGPASSWORD or in a file that PGPASSFILE names"
+                f"{self.shown}: name a database as in postgresql://USER@HOST:5432/DATABASE"
             )
 
 
