@@ -14,6 +14,7 @@ from typing import Final
 
 import pytest
 
+from shardbus.amqp.outcomes import Accepted, DeliveryState, Rejected
 from shardbus.app.cli.sas import parse_connection_string
 from shardbus.message.sections import encode_data_message
 from tests.durability.test_kill import (
@@ -83,6 +84,34 @@ def test_a_database_that_is_killed_loses_nothing_and_costs_no_connection(tmp_pat
         # What was still locked is free after it.
         server.restart()
         check(server, ledgers, 1)
+
+
+def test_of_two_servers_on_one_database_the_later_one_serves(tmp_path: Path) -> None:
+    """R40: the other one writes nothing more, and says who has its place."""
+    with bus_and_database(tmp_path / "first", "--brokers", "1") as (first, database, _):
+        assert isinstance(asyncio.run(_sent_one(first, b"1")), Accepted)
+        with running_server(
+            tmp_path / "second", "--store", database.url(), "--brokers", "1"
+        ) as later:
+            assert isinstance(asyncio.run(_sent_one(later, b"2")), Accepted)
+            assert isinstance(asyncio.run(_sent_one(first, b"never")), Rejected)
+            assert isinstance(asyncio.run(_sent_one(later, b"3")), Accepted)
+            assert asyncio.run(drain(later, "partitioned", _expecting(3))) == [1, 2, 3]
+        assert "does not own slot 0" in first.output
+
+
+async def _sent_one(server: Server, body: bytes) -> DeliveryState | None:
+    address = Address(server.host, server.amqp_port)
+    credential = parse_connection_string(server.connection_string).credential
+    async with connected(address, credential) as client:
+        sender = await client.sender("partitioned")
+        return await sender.send(encode_data_message(body, partition_key="key"))
+
+
+def _expecting(count: int) -> Ledger:
+    ledger = Ledger()
+    ledger.new_numbers(count + 1)
+    return ledger
 
 
 def test_a_backup_of_a_database_is_a_data_directory(tmp_path: Path) -> None:

@@ -357,3 +357,34 @@ def test_a_server_that_stays_away_makes_commits_unknown_until_it_is_back(
     again.write(store)
     assert payloads(store, pen.fragment) == [b"two"]
     store.close()
+
+
+def test_hot_rows_are_not_sought_by_their_keys(postgres_case: PostgresCase) -> None:
+    """Under somebody's long snapshot every version of them stays, and has the same key."""
+    store = postgres_case.store
+    pens = [Pen(FragmentId(8, number)) for number in range(8)]
+    store.create([pen.fragment for pen in pens])
+    snapshot = Link(postgres_case.address, {})
+    snapshot.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT txid_current_snapshot()")
+    for _ in range(100):
+        for pen in pens:
+            pen.append([b"x"])
+        store.commit([pen.commit() for pen in pens])
+    snapshot.close()
+    # What a session did is counted at its end.
+    store.close()
+    wait_for(
+        postgres_case,
+        "true AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE "
+        "datname = current_database() AND application_name LIKE 'shardbus broker-0%')",
+    )
+
+    counted = (
+        "SELECT n_tup_upd, idx_scan FROM pg_stat_user_tables "
+        "WHERE relname IN ('slot', 'fragment') ORDER BY relname"
+    )
+    (fragments, sought_fragments), (slots, sought_slots) = postgres_case.execute(counted)
+    assert isinstance(fragments, int) and isinstance(sought_fragments, int)
+    assert isinstance(slots, int) and isinstance(sought_slots, int)
+    assert fragments >= 800 and slots >= 100, "what was done is not counted yet"
+    assert sought_fragments < 60 and sought_slots < 20

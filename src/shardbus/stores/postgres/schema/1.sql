@@ -50,7 +50,7 @@ CREATE TABLE chunk (
         toast.autovacuum_vacuum_threshold = 20000, toast.autovacuum_vacuum_cost_delay = 0,
         autovacuum_vacuum_insert_threshold = -1);
 ALTER TABLE chunk ALTER head SET STORAGE EXTERNAL, ALTER body SET STORAGE EXTERNAL;
-CREATE INDEX chunk_due ON chunk ((first >> 43), due_at) WHERE due_at > 0;
+CREATE INDEX chunk_due ON chunk ((first >> 43), due_at, first) WHERE due_at > 0;
 
 -- Which messages left a chunk that still has some.
 CREATE TABLE gap (
@@ -443,7 +443,8 @@ BEGIN
     WITH done AS (
         UPDATE fragment f SET counters = u.counters
         FROM unnest(_locals, _ats, _counters) AS u(local, at, counters)
-        WHERE f.ctid = u.at AND f.local = u.local
+        -- Not by the index of keys, which the planner would take for what it can be.
+        WHERE f.ctid = u.at AND f.local + 0 = u.local
         RETURNING f.local, f.ctid)
     SELECT array_agg(done.local), array_agg(done.ctid) INTO _done, _where FROM done;
     IF coalesce(cardinality(_done), 0) < cardinality(_locals) THEN
