@@ -13,13 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from shardbus.core.fragment.change import new_counters
 from shardbus.stores.base.store import Fenced, FragmentId, StoreError
+from shardbus.stores.chunked.chunk import pack_counters
+from shardbus.stores.postgres import store as slot_store
 from shardbus.stores.postgres import writer
 from shardbus.stores.postgres.link import Address, Link, LinkLost, Row
 from shardbus.stores.postgres.schema import prepare
 from shardbus.stores.postgres.store import PostgresStore
 from tests.stores.harness import Pen, PostgresCase, read_all
-from tests.support.postgres import PostgresServer, needed_binaries
+from tests.support.postgres import TEMPLATE, PostgresServer, needed_binaries
 
 WAIT_S = 30.0
 
@@ -181,6 +184,31 @@ def test_a_commit_whose_answer_was_lost_is_not_sent_again(
     assert payloads(postgres_case.store, pen.fragment) == [b"one", b"two"]
 
 
+def test_a_new_epoch_whose_answer_was_lost_fences_nobody(
+    postgres_case: PostgresCase, pen: Pen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = postgres_case.store
+    link = store._writing
+    lost: list[str] = []
+
+    def deaf_once(sql: str, *arguments: object) -> Row | None:
+        found = Link.row(link, sql, *arguments)
+        if "epoch + 1" in sql and not lost:
+            lost.append(sql)
+            link.drop()
+            raise LinkLost("the answer is lost")
+        return found
+
+    monkeypatch.setattr(link, "row", deaf_once)
+    link.drop()
+    store._writer.is_unsettled = True
+    pen.append([b"one"])
+    pen.write(store)
+
+    assert len(lost) == 1
+    assert payloads(store, pen.fragment) == [b"one"]
+
+
 def test_a_commit_that_happens_after_its_connection_broke_happens_once(
     postgres_case: PostgresCase, pen: Pen
 ) -> None:
@@ -257,14 +285,45 @@ def test_commits_that_a_failover_lost_are_told(
     store = postgres_case.store
     pen.append([b"one"])
     pen.write(store)
+    counters = pack_counters(postgres_case.local(pen.fragment), new_counters())
     postgres_case.execute("UPDATE slot SET commits = commits - 1")
     postgres_case.execute("DELETE FROM chunk")
+    postgres_case.execute("UPDATE fragment SET counters = $1", counters)
     store._writer.is_unsettled = True
 
     with caplog.at_level(logging.CRITICAL):
         assert payloads(store, pen.fragment) == []
 
     assert "has lost 1 transactions that it had said were stored" in caplog.text
+    pen.append([b"two"])
+    with pytest.raises(StoreError, match="has lost commits of a fragment: it must be loaded again"):
+        pen.write(store)
+    anew = Pen(pen.fragment, store.load(pen.fragment).counters)
+    anew.append([b"three"])
+    anew.write(store)
+    assert payloads(store, pen.fragment) == [b"three"]
+
+
+def test_a_server_that_is_behind_the_one_that_is_written_to_is_not_read(
+    postgres_case: PostgresCase, pen: Pen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A primary that nobody told that it is none any more would show what is long gone."""
+    store = postgres_case.store
+    pen.append([b"one"])
+    pen.write(store)
+    former = postgres_case.server.new_database(TEMPLATE)
+    postgres_case.server.execute("INSERT INTO shardbus.slot VALUES (0, 0, 0, '', '', 0)", former)
+    current = store._reading.address
+    store._reading.drop()
+    monkeypatch.setattr(slot_store, "SETTLE_S", 0.0)
+    store._reading.address = Address(postgres_case.server.url(former))
+
+    with pytest.raises(LinkLost, match="another server answers than the one that is written to"):
+        payloads(store, pen.fragment)
+
+    store._reading.address = current
+    assert payloads(store, pen.fragment) == [b"one"]
+    postgres_case.server.drop_database(former)
 
 
 def test_rows_that_moved_are_found_by_their_keys(postgres_case: PostgresCase, pen: Pen) -> None:

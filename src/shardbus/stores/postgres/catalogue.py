@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, final
@@ -18,6 +16,7 @@ from shardbus.stores.chunked.chunk import decoded, encoded
 from shardbus.stores.postgres.copy import CatalogueSnapshot, catalogue_bytes
 from shardbus.stores.postgres.link import Address, Link, LinkLost, Row, ServerRefused
 from shardbus.stores.postgres.schema import settings_of
+from shardbus.stores.postgres.store import here
 from shardbus.stores.postgres.writer import ATTEMPTS_MAX, RETRY_S, SETTLE_S
 
 log = logging.getLogger(__name__)
@@ -28,7 +27,7 @@ _MAKE: Final = """
 INSERT INTO namespace VALUES (true, $1, 1, $2, $3, $4, 0, '') ON CONFLICT DO NOTHING
 """
 _TAKE: Final = "UPDATE namespace SET epoch = epoch + 1, owner = $1 RETURNING epoch"
-_RAISE_EPOCH: Final = "UPDATE namespace SET epoch = epoch + 1 WHERE epoch = $1 RETURNING epoch"
+_RAISE_EPOCH: Final = "UPDATE namespace SET epoch = epoch + 1 WHERE owner = $1 RETURNING epoch"
 # The first statement of every write, as for a slot.
 _FENCE: Final = "UPDATE namespace SET epoch = epoch WHERE epoch = $1 RETURNING epoch"
 _RAISE: Final = "UPDATE namespace SET next_entity_id = $1 WHERE next_entity_id < $1"
@@ -70,7 +69,7 @@ class PostgresCatalogue:
         """Open it, or make it; `now_ms` is when a new namespace begins."""
         self._address = address
         self._link = Link(address, settings_of("catalogue"))
-        self._owner = f"{socket.gethostname()}, process {os.getpid()}"
+        self._owner = here()
         self._fenced = ""
         # Given out, if not begun: those need not survive.
         self._last_entity_id = 0
@@ -207,7 +206,7 @@ class PostgresCatalogue:
         rows: list[Row] = []
         while True:
             try:
-                rows = self._link.fetch(_RAISE_EPOCH, self._epoch)
+                rows = self._link.fetch(_RAISE_EPOCH, self._owner)
                 break
             except LinkLost:
                 if time.monotonic() > deadline:

@@ -122,6 +122,8 @@ class Link:
     def __init__(self, address: Address, settings: dict[str, str]) -> None:
         self.address = address
         self.warnings: list[str] = []
+        # How many connections were made.
+        self.opened = 0
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: _Connection | None = None
@@ -142,6 +144,7 @@ class Link:
             loop.close()
             raise self._explained(error) from error
         self._loop = loop
+        self.opened += 1
 
     def fetch(self, sql: str, *arguments: Argument) -> list[Row]:
         """The rows that one statement answers."""

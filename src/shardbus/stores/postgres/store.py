@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TypeVar, final
+from typing import Final, TypeVar, final
 
 from shardbus.stores.base.package import Durability
-from shardbus.stores.base.store import Fenced, FragmentCommit, FragmentId, StoreError
+from shardbus.stores.base.store import (
+    Fenced,
+    FragmentCommit,
+    FragmentId,
+    FragmentImage,
+    StoreError,
+)
 from shardbus.stores.chunked.store import ChunkedReads
 from shardbus.stores.postgres.link import Address, Link, LinkLost
 from shardbus.stores.postgres.lookup import PostgresLookup
@@ -18,6 +25,8 @@ from shardbus.stores.postgres.schema import settings_of
 from shardbus.stores.postgres.writer import RETRY_S, SETTLE_S, SlotWriter
 
 T = TypeVar("T")
+
+OWNER_BYTES: Final = 4
 
 
 @final
@@ -38,7 +47,10 @@ class PostgresStore(ChunkedReads):
         is_relaxed = durability == "relaxed"
         self._writing = Link(address, settings_of(name, is_relaxed=is_relaxed))
         self._reading = Link(address, settings_of(f"{name} reader", is_reader=True))
-        self._writer = SlotWriter(self._writing, slot, f"{name} on {_here()}")
+        self._slot = slot
+        # The connection to read from, and the epoch, for which it was seen to be the right one.
+        self._seen = (0, 0)
+        self._writer = SlotWriter(self._writing, slot, f"{name} on {here()}")
         try:
             self._writer.take()
             super().__init__(
@@ -56,6 +68,7 @@ class PostgresStore(ChunkedReads):
         while True:
             self._check_own()
             try:
+                self._check_server()
                 return work()
             except LinkLost:
                 if time.monotonic() > deadline:
@@ -73,6 +86,22 @@ class PostgresStore(ChunkedReads):
                     self._writer.settle()
         if self._writer.fenced:
             raise Fenced(self._writer.fenced)
+
+    def _check_server(self) -> None:
+        """After a failover the server that was read from may not be the one that is written to."""
+        seen = (self._reading.opened, self._writer.epoch)
+        if self._reading.is_open and seen == self._seen:
+            return
+        row = self._reading.row("SELECT epoch FROM slot WHERE slot = $1", self._slot)
+        if row is None or row[0] < self._writer.epoch:
+            self._reading.drop()
+            raise LinkLost(f"{self.place}: another server answers than the one that is written to")
+        self._seen = (self._reading.opened, self._writer.epoch)
+
+    def load(self, fragment: FragmentId) -> FragmentImage:
+        image = super().load(fragment)
+        self._writer.stale.discard(self._local(fragment))
+        return image
 
     def look(self) -> None:
         """There is nothing to see."""
@@ -119,5 +148,6 @@ class PostgresStore(ChunkedReads):
                 link.close()
 
 
-def _here() -> str:
-    return f"{socket.gethostname()}, process {os.getpid()}"
+def here() -> str:
+    """This process, and this use of it, for people and as the name of an owner."""
+    return f"{socket.gethostname()}, process {os.getpid()} ({secrets.token_hex(OWNER_BYTES)})"

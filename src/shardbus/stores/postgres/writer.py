@@ -58,8 +58,9 @@ NOWHERE: Final = (0, 0)
 _TAKE: Final = """
 UPDATE slot SET epoch = epoch + 1, owner = $2 WHERE slot = $1 RETURNING epoch, commits, ctid
 """
+# By the owner, whom nobody else is, and not by the epoch: the answer to this may be lost, too.
 _RAISE: Final = """
-UPDATE slot SET epoch = epoch + 1 WHERE slot = $1 AND epoch = $2 RETURNING epoch, commits, ctid
+UPDATE slot SET epoch = epoch + 1 WHERE slot = $1 AND owner = $2 RETURNING epoch, commits, ctid
 """
 _SERVE: Final = "SELECT pg_try_advisory_lock_shared($1)"
 _OWNER: Final = "SELECT owner, epoch FROM slot WHERE slot = $1"
@@ -148,6 +149,8 @@ class SlotWriter:
         self.turn = threading.Lock()
         # Whether it is not known what became of the last transaction.
         self.is_unsettled = False
+        # Fragments that were loaded before the database lost some of their commits.
+        self.stale: set[int] = set()
         self._link = link
         self._lookup = PostgresLookup(link, slot)
         self._stages = PostgresStages(link)
@@ -161,6 +164,10 @@ class SlotWriter:
         self._directory: StoreDirectory | None = None
         self._known = Known(by_key=True)
         self._ats: dict[int, Tid] = {}
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
 
     @property
     def fenced(self) -> str:
@@ -218,6 +225,15 @@ class SlotWriter:
     def commit(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
         self._write(lambda: self._commit(commits))
 
+    def _check_loaded(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
+        """What was decided on what is lost must not be stored."""
+        if self.stale and any(local in self.stale for local, _ in commits):
+            raise ServerRefused(
+                f"{self._link.address.shown} has lost commits of a fragment: it must be loaded "
+                "again",
+                "",
+            )
+
     def settle(self) -> None:
         """Learn what became of the last transaction; it cannot happen any more afterwards.
 
@@ -227,7 +243,7 @@ class SlotWriter:
         row: Row | None = None
         while True:
             try:
-                row = self._link.row(_RAISE, self._slot, self._epoch)
+                row = self._link.row(_RAISE, self._slot, self._owner)
                 break
             except LinkLost:
                 if time.monotonic() > deadline:
@@ -248,10 +264,12 @@ class SlotWriter:
                 self._commits,
                 commits,
             )
+            self.stale = {row[2] for row in self._link.fetch(_FRAGMENTS, self._slot)}
         self._epoch, self._commits = epoch, commits
         self.is_unsettled = False
         # Only so that nobody examines what is being served: the fence does not depend on it.
-        self._link.fetch(_SERVE, SERVED_LOCK)
+        with suppress(StoreError):
+            self._link.fetch(_SERVE, SERVED_LOCK)
 
     def _check_own(self) -> None:
         if self._fenced:
@@ -387,6 +405,7 @@ class SlotWriter:
             self._link.fetch("DELETE FROM fragment WHERE local = $1", local)
 
     def _commit(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
+        self._check_loaded(commits)
         try:
             directory = self._loaded()
             batch = planned(self._lookup, directory, self._known, commits)
