@@ -13,13 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.core.fragment.change import new_counters
+from shardbus.core.fragment.change import StagePut, new_counters
 from shardbus.stores.base.store import Fenced, FragmentId, StoreError
 from shardbus.stores.chunked.chunk import pack_counters
 from shardbus.stores.postgres import store as slot_store
 from shardbus.stores.postgres import writer
 from shardbus.stores.postgres.link import Address, Link, LinkLost, Row
 from shardbus.stores.postgres.schema import prepare
+from shardbus.stores.postgres.slots import make_slot
 from shardbus.stores.postgres.store import PostgresStore
 from tests.stores.harness import Pen, PostgresCase, read_all
 from tests.support.postgres import TEMPLATE, PostgresServer, needed_binaries
@@ -338,6 +339,47 @@ def test_rows_that_moved_are_found_by_their_keys(postgres_case: PostgresCase, pe
     pen.write(store)
     assert payloads(store, pen.fragment) == [b"0", b"1", b"2", b"last"]
     assert store.load(pen.fragment).counters.last_counter == 4
+
+
+def test_slots_of_one_database_do_not_concern_each_other(postgres_case: PostgresCase) -> None:
+    """R39: brokers create, publish, stage, delete and sweep at the same time."""
+    make_slot(postgres_case.address, 1)
+    stores = [postgres_case.store, PostgresStore(postgres_case.address, 1)]
+    errors: list[BaseException] = []
+
+    def busy(store: PostgresStore, slot: int) -> None:
+        try:
+            for entity_id in range(2, 6):
+                kept, gone = (FragmentId(entity_id, 10 * slot + at) for at in range(2))
+                store.create([kept, gone])
+                pens = [Pen(kept), Pen(gone)]
+                shared = [b"%d of %d" % (entity_id, slot) * 200]
+                for pen in pens:
+                    pen.append(shared)
+                    pen.changes.append(StagePut(b"stage", 1, b"data", [b"staged"]))
+                store.commit([pen.commit() for pen in pens])
+                store.delete([gone])
+                while store.sweep():
+                    pass
+        except BaseException as error:  # noqa: BLE001 - it is told below
+            errors.append(error)
+
+    threads = [threading.Thread(target=busy, args=(store, at)) for at, store in enumerate(stores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT_S)
+
+    assert errors == []
+    for slot, store in enumerate(stores):
+        expected = {FragmentId(entity_id, 10 * slot) for entity_id in range(2, 6)}
+        assert set(store.fragments()) - {FragmentId(7, 3)} == expected
+        for fragment in expected:
+            assert payloads(store, fragment) == [b"%d of %d" % (fragment.entity_id, slot) * 200]
+            assert store.check_stage(fragment, b"stage") == []
+        assert store.highest_entity_id() == (7 if slot == 0 else 5)
+    postgres_case.assert_parts_agree()
+    stores[1].close()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, NamedTuple, final
 
+from shardbus.core.message import NEVER_MS
 from shardbus.stores.base.record import Record, is_whole
 from shardbus.stores.chunked.chunk import assembled, is_shared, parts_of, unpack_head
 from shardbus.stores.chunked.directory import Chunk
@@ -107,6 +108,10 @@ class Lookup:
         be due a little later.
         """
         raise NotImplementedError
+
+    def timed(self, locals_: list[int]) -> set[int]:
+        """Those of these fragments that hold something that is or will be due."""
+        return {local for local in locals_ if self.next_due_ms(local, 0) != NEVER_MS}
 
     def waiting(self, start_key: int, high_key: int, limit: int) -> list[tuple[int, bytes]]:
         """Rank and name of sessions with a rank between two keys."""

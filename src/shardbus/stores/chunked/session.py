@@ -139,9 +139,9 @@ class ImageReader:
         """The fragments that keep records of one of these kinds."""
         return self._lookup.recorded(list(kinds))
 
-    def next_due_ms(self, local: int) -> int:
-        """The earliest moment at which something of a fragment may be due."""
-        return self._lookup.next_due_ms(local, 0)
+    def timed(self, locals_: list[int]) -> set[int]:
+        """Those of these fragments that hold something that is or will be due."""
+        return self._lookup.timed(locals_)
 
     def _records(self, local: int, image: Image) -> None:
         for kind, key, data in self._lookup.records(local):

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from shardbus.core.fragment.change import Append, StagePut
 from shardbus.core.limits import BATCH_MAX
-from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry
+from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.runs import Runs
 from shardbus.stores.base.store import (
     Due,
@@ -59,13 +59,9 @@ class ChunkedReads(ABC):
         return [fragment for fragment, local in self._locals.items() if local in found]
 
     def timed(self) -> list[FragmentId]:
-        return self.read(
-            lambda: [
-                fragment
-                for fragment, local in self._locals.items()
-                if self._images.next_due_ms(local) != NEVER_MS
-            ]
-        )
+        fragments = self._locals
+        found = self.read(lambda: self._images.timed(list(fragments.values())))
+        return [fragment for fragment, local in fragments.items() if local in found]
 
     def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
         found = self.read(self._images.last_counters) if fragments else {}

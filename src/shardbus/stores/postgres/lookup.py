@@ -60,6 +60,11 @@ SELECT least(
     (SELECT min(due_at) FROM chunk WHERE first >> 43 = $1 AND due_at > $2 AND due_at > 0),
     (SELECT min(due_at) FROM entry WHERE key >> 43 = $1 AND due_at > $2 AND due_at > 0))
 """
+_TIMED: Final = """
+SELECT local FROM unnest($1::bigint[]) AS local WHERE
+EXISTS (SELECT FROM chunk WHERE first >> 43 = local AND due_at > 0)
+OR EXISTS (SELECT FROM entry WHERE key >> 43 = local AND due_at > 0)
+"""
 _WAITING: Final = """
 SELECT rank, name FROM session WHERE rank BETWEEN $1 AND $2 ORDER BY rank LIMIT $3
 """
@@ -194,6 +199,9 @@ class PostgresLookup(Lookup):
     def next_due_ms(self, local: int, after_ms: int) -> int:
         earliest = self.ask(_NEXT_DUE, local, after_ms)[0][0]
         return NEVER_MS if earliest is None else int(earliest)
+
+    def timed(self, locals_: list[int]) -> set[int]:
+        return {row[0] for row in self.ask(_TIMED, locals_)}
 
     def waiting(self, start_key: int, high_key: int, limit: int) -> list[tuple[int, bytes]]:
         return [(row[0], row[1]) for row in self.ask(_WAITING, start_key, high_key, limit)]
