@@ -341,8 +341,10 @@ def beside_postgres(rounds: int) -> Results:
 def _note(best: Results, name: str, load: Load) -> None:
     """Append, read and remove in order; the median of commits, and a message on average."""
     count = min(MESSAGES, len(load.fragments) * load.per_fragment * 200)
-    # Whoever reads first connects.
-    load.store.load(load.fragments[0])
+    # Whoever reads first connects, and prepares his statements.
+    load.commit(load.append())
+    read_through(load.store, load.fragments[0])
+    load.cpu_s = 0.0
     appended = sorted(load.fill(count))
     cpu_us = load.cpu_s / (load.last * len(load.fragments)) * 1e6
     read = sum(timed(partial(read_through, load.store, f)) for f in load.fragments)
