@@ -382,6 +382,42 @@ def test_slots_of_one_database_do_not_concern_each_other(postgres_case: Postgres
     stores[1].close()
 
 
+def test_a_commit_that_is_too_large_for_one_call_is_one_transaction(
+    postgres_case: PostgresCase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = postgres_case.store
+    pens = [Pen(FragmentId(8, number)) for number in range(3)]
+    store.create([pen.fragment for pen in pens])
+    for pen in pens:
+        pen.append([b"first"], session_id="red")
+        pen.append([b"%d" % pen.fragment.number * 900 for _ in range(3)])
+        pen.write(store)
+    before = commits(postgres_case)
+    monkeypatch.setattr(writer, "SEND_BYTES_MAX", 1_000)
+    calls: list[str] = []
+    link = store._writing
+
+    def heard(sql: str, *arguments: object) -> list[Row]:
+        calls.append(sql)
+        return Link.fetch(link, sql, *arguments)
+
+    monkeypatch.setattr(link, "fetch", heard)
+    for pen in pens:
+        pen.remove(read_all(store, pen.fragment)[:2])
+        pen.append([b"new %d" % pen.fragment.number * 200, b"newer" * 200])
+    store.commit([pen.commit() for pen in pens])
+
+    assert len([sql for sql in calls if "apply_v1" in sql]) >= 3
+    assert isinstance(before, int)
+    assert commits(postgres_case) == before + 1
+    for pen in pens:
+        number = pen.fragment.number
+        old, new = b"%d" % number * 900, b"new %d" % number * 200
+        assert payloads(store, pen.fragment) == [old, old, new, b"newer" * 200]
+        assert store.load(pen.fragment).counters.last_counter == 6
+    postgres_case.assert_parts_agree()
+
+
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[PostgresServer]:
     server = PostgresServer(needed_binaries())

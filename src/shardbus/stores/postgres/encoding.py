@@ -10,6 +10,7 @@ from shardbus.stores.chunked.rows import BRING, CHANGE, COLUMNS, COUNTERS, Cell
 Column = list[Cell] | None
 
 _KEY: Final = 1
+_HEAD: Final = 11
 _BODY: Final = 12
 _DATA: Final = 13
 _NAME: Final = 14
@@ -49,6 +50,27 @@ class Arrays:
         # A text is the list of the parts that a chunk has in place of a body.
         self.columns.append(_column([None if isinstance(cell, str) else cell for cell in cells]))
         self.columns.append(_column([cell if isinstance(cell, str) else None for cell in cells]))
+
+
+def divided(cells: list[Cell], bytes_max: int) -> list[Arrays]:
+    """Rows in as many pieces as have at most so many bytes, or one row; counters with the first."""
+    pieces: list[Arrays] = []
+    start = 0
+    size_bytes = 0
+    for at in range(0, len(cells), COLUMNS):
+        row_bytes = 0
+        for cell in cells[at + _HEAD : at + COLUMNS]:
+            if isinstance(cell, bytes):
+                row_bytes += len(cell)
+        if at > start and size_bytes + row_bytes > bytes_max:
+            pieces.append(Arrays(cells[start:at]))
+            start = at
+            size_bytes = 0
+        size_bytes += row_bytes
+    pieces.append(Arrays(cells[start:] if start else cells))
+    for piece in pieces[1:]:
+        pieces[0].counters.update(piece.counters)
+    return pieces
 
 
 def _column(cells: list[Cell]) -> Column:

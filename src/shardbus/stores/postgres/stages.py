@@ -32,8 +32,11 @@ class PostgresStages(StageTables):
 
     def insert_rows(self, rows: Rows) -> None:
         if rows.cells:
-            arrays = Arrays(rows.cells)
-            self._link.fetch(_APPLY, arrays.mask, *arrays.columns)
+            self.apply(Arrays(rows.cells))
+
+    def apply(self, arrays: Arrays) -> None:
+        """Do what rows say, behind the fence."""
+        self._link.fetch(_APPLY, arrays.mask, *arrays.columns)
 
     def find_pieces(self, local: int, stage: bytes, first: int, last: int) -> list[FoundPiece]:
         return [(row[0], row[1]) for row in self._link.fetch(_PIECES, local, stage, first, last)]

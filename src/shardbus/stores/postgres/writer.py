@@ -26,7 +26,7 @@ from shardbus.stores.chunked.chunk import (
 )
 from shardbus.stores.chunked.directory import Known, StoreDirectory
 from shardbus.stores.chunked.stages import StageWriter, drop_pieces
-from shardbus.stores.postgres.encoding import Arrays
+from shardbus.stores.postgres.encoding import Arrays, divided
 from shardbus.stores.postgres.link import FENCED_STATE, Link, LinkLost, Row, ServerRefused
 from shardbus.stores.postgres.lookup import PostgresLookup, keys_of
 from shardbus.stores.postgres.stages import PostgresStages
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 # New chunks that the writer remembers before it forgets all of them: they can be looked up.
 RECENT_MAX: Final = 4096
+# What one call takes: PostgreSQL has no value of more than a gigabyte, nor room for copies of it.
+SEND_BYTES_MAX: Final = 32 * 1024 * 1024
 # So long a commit waits for a server that restarts or fails over; then it is told *unknown*.
 SETTLE_S: Final = 10.0
 RETRY_S: Final = 0.1
@@ -409,19 +411,21 @@ class SlotWriter:
         try:
             directory = self._loaded()
             batch = planned(self._lookup, directory, self._known, commits)
-            arrays = Arrays(batch.rows.cells)
+            first, *others = divided(batch.rows.cells, SEND_BYTES_MAX)
         except StoreError:
             raise
         except Exception as bug:
             # What was to be written makes no sense, and nothing is before everything is planned.
             raise NotStored(f"internal error: {bug!r}") from bug
-        if batch.stages:
+        if batch.stages or others:
             self._link.execute("BEGIN")
-            self._send(arrays)
+            self._send(first)
+            for arrays in others:
+                self._stages.apply(arrays)
             StageWriter(self._stages, batch).store()
             self._link.execute("COMMIT")
         else:
-            self._send(arrays)
+            self._send(first)
         if directory.recent_count > RECENT_MAX:
             directory.age()
 
