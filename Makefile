@@ -30,7 +30,7 @@ JS := tests/conformance/js
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table conformance backlog bench \
-	bench-features bench-peers bench-spark spark-versions mutants storm docs pin clean curl node FORCE
+	bench-features bench-peers bench-spark spark-versions mutants storm docs pin clean curl node postgres FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -48,15 +48,15 @@ run:  ## serve and show a demo: make run ARGS="--tier premium"; only serve: make
 	exec $(BIN)/shardbus demo --prepare '$(PREPARE)' $(ARGS)
 
 test: $(VENV)/.requirements  ## build and run every check, and every test that is not long
-	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(VENV)/.shardbus node curl check
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(VENV)/.shardbus node curl postgres check
 	@$(MAKE) --no-print-directory build
 	$(COMPILED) $(PYTEST) $(PARALLEL) -m 'not long' spark/tests tests
 
-test-long: build node curl  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
+test-long: build node curl postgres  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
 	$(COMPILED) $(PYTEST) $(PARALLEL) -m long spark/tests tests
 	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m 'not long' $(INTERPRETED_TESTS)
 
-test-costs: build node curl  ## wall and processor seconds of every file of tests, one after another
+test-costs: build node curl postgres  ## wall and processor seconds of every file of tests, one after another
 	$(COMPILED) $(PYTEST) -p tests.support.costs $(or $(ARGS),spark/tests tests)
 
 check: $(VENV)/.requirements  ## formatting, lint, types, who may import whom
@@ -76,7 +76,7 @@ unit: build curl  ## examples, rules about the source and the documents
 model: build  ## Hypothesis machines against the simplest model
 	$(COMPILED) $(PYTEST) tests/model
 
-stores: build  ## one contract suite over every store
+stores: build postgres  ## one contract suite over every store
 	$(COMPILED) $(PYTEST) tests/stores
 
 sim: build  ## the simulator: make sim SEEDS=1-500
@@ -129,6 +129,10 @@ apt_install = { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
 
 curl:
 	@command -v curl >/dev/null || $(call apt_install,curl)
+
+# The server alone, for tests that start their own: Debian keeps its programs off the path.
+postgres:
+	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || $(call apt_install,postgresql)
 
 node: $(JS)/node_modules/.package-lock.json
 

@@ -1,7 +1,9 @@
 """What a message costs in the SQLite store, beside an fsync and beside a row per message.
 
-Run as `python -m bench.micro_store [--json] [--backlog N]`. Each line is the best of several
-rounds, in which all that is compared takes turns; the report says whether the code is compiled.
+Run as `python -m bench.micro_store [--json] [--backlog N]`, or with `--postgres` for stores in a
+PostgreSQL server that is started for it, on the same disk, as ratios to SQLite. Each line is the
+best of several rounds, in which all that is compared takes turns; the report says whether the code
+is compiled.
 """
 
 from __future__ import annotations
@@ -23,16 +25,22 @@ from pathlib import Path
 
 from shardbus.core.fragment.change import Append, Counters, LineCounters, Remove, Update
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Entry
-from shardbus.stores.base.store import FragmentCommit, FragmentId
-from shardbus.stores.sqlite import chunk
+from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore
+from shardbus.stores.chunked import chunk
+from shardbus.stores.postgres.link import Address
+from shardbus.stores.postgres.schema import prepare as prepare_schema
+from shardbus.stores.postgres.slots import make_slot
+from shardbus.stores.postgres.store import PostgresStore
 from shardbus.stores.sqlite.database import PAGE_BYTES, prepare
 from shardbus.stores.sqlite.store import SqliteStore
+from tests.support.postgres import PostgresServer, needed_binaries
 
 ROUNDS = 5
 PAYLOADS = [os.urandom(1100) for _ in range(64)]
 SIZE = len(PAYLOADS[0])
 SHAPES = ((1, 1), (16, 1), (16, 4), (16, 16), (1, 256))
 MESSAGES = 12_000
+POSTGRES_SHAPES = ((1, 1), (1, 256), (16, 16))
 PAGE_SIZES = (4096, 8192, 16384)
 
 Results = dict[str, float]
@@ -41,7 +49,7 @@ Results = dict[str, float]
 class Load:
     """Commits of `per_fragment` messages to each of some fragments of a store."""
 
-    def __init__(self, store: SqliteStore, fragments: int, per_fragment: int) -> None:
+    def __init__(self, store: MessageStore, fragments: int, per_fragment: int) -> None:
         self.store = store
         self.fragments = [FragmentId(1, number) for number in range(fragments)]
         self.per_fragment = per_fragment
@@ -190,7 +198,7 @@ def shape_us(fragments: int, per_fragment: int) -> Results:
     }
 
 
-def read_through(store: SqliteStore, fragment: FragmentId, line: int = MAIN_LINE) -> None:
+def read_through(store: MessageStore, fragment: FragmentId, line: int = MAIN_LINE) -> None:
     after = 0
     is_end = False
     while not is_end:
@@ -308,6 +316,64 @@ def backlog(messages: int) -> Results:
     }
 
 
+def beside_postgres(rounds: int) -> Results:
+    """The same loads on both kinds of stores, in turns; how many times as long PostgreSQL takes."""
+    server = PostgresServer(needed_binaries(), Path(tempfile.gettempdir()))
+    best: Results = {}
+    try:
+        server.make()
+        server.start()
+        for _ in range(rounds):
+            for fragments, per_fragment in POSTGRES_SHAPES:
+                name = f"{fragments}x{per_fragment}"
+                with new_store() as store:
+                    _note(best, f"SQLite {name}", Load(store, fragments, per_fragment))
+                with new_slot(server) as slot:
+                    _note(best, f"PostgreSQL {name}", Load(slot, fragments, per_fragment))
+    finally:
+        server.remove()
+    for name in [name for name in best if name.startswith("SQLite ")]:
+        rest = name.removeprefix("SQLite ")
+        best[f"PostgreSQL {rest}, times SQLite"] = best[f"PostgreSQL {rest}"] / best[name]
+    return best
+
+
+def _note(best: Results, name: str, load: Load) -> None:
+    """Append, read and remove in order; the median of commits, and a message on average."""
+    count = min(MESSAGES, len(load.fragments) * load.per_fragment * 200)
+    # Whoever reads first connects, and prepares his statements.
+    load.commit(load.append())
+    read_through(load.store, load.fragments[0])
+    load.cpu_s = 0.0
+    appended = sorted(load.fill(count))
+    cpu_us = load.cpu_s / (load.last * len(load.fragments)) * 1e6
+    read = sum(timed(partial(read_through, load.store, f)) for f in load.fragments)
+    removed = sorted(load.drain(list(range(1, load.last + 1)), load.per_fragment))
+    messages = load.last * len(load.fragments)
+    for what, value in (
+        ("append, us per commit", appended[len(appended) // 2] * 1e6),
+        ("append, us of our processor per message", cpu_us),
+        ("read, us per message", read / messages * 1e6),
+        ("remove, us per commit", removed[len(removed) // 2] * 1e6),
+    ):
+        key = f"{name} {what}"
+        best[key] = min(value, best.get(key, value))
+
+
+@contextmanager
+def new_slot(server: PostgresServer) -> Iterator[PostgresStore]:
+    database = server.new_database()
+    address = Address(server.url(database))
+    prepare_schema(address, is_full=True)
+    make_slot(address, 0)
+    store = PostgresStore(address, 0)
+    try:
+        yield store
+    finally:
+        store.close()
+        server.drop_database(database)
+
+
 def resident_mb() -> float:
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -341,9 +407,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--backlog", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--postgres", action="store_true")
     options = parser.parse_args()
-    results = best_of(options.rounds, [rows, shapes, random_us, busy_us, pages_us])
-    results.update(backlog(options.backlog))
+    if options.postgres:
+        results = beside_postgres(options.rounds)
+    else:
+        results = best_of(options.rounds, [rows, shapes, random_us, busy_us, pages_us])
+        results.update(backlog(options.backlog))
     is_compiled = not str(chunk.__file__).endswith(".py")
     if options.json:
         document = {"is_compiled": is_compiled, "sqlite": sqlite3.sqlite_version, **results}

@@ -43,6 +43,7 @@ from shardbus.gateway.listening import tls, websocket_frames
 from shardbus.rules import limits as rule_limits
 from shardbus.stores.base import backup as base_backup
 from shardbus.stores.base import catalogue as base_catalogue
+from shardbus.stores.postgres import writer as postgres_writer
 from shardbus.stores.sqlite import snapshot
 from tests.docs.pages import REFERENCE
 
@@ -68,6 +69,10 @@ SAID: Final = {
     "lines of fragments that forward": [
         core_limits.TRANSFER_MARKS_MAX,
         core_limits.TRANSFER_MARK_KEPT_MS // 86_400_000,
+    ],
+    "a write whose connection to PostgreSQL broke": [
+        int(postgres_writer.SETTLE_S),
+        postgres_writer.ATTEMPTS_MAX,
     ],
     "AMQP connections, WebSockets": [CONNECTIONS_MAX],
     "HTTP connections |": [descriptors.HTTP_LEAST],

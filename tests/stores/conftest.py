@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shardbus.stores.base.store import FragmentId, MessageStore
-from tests.stores.harness import KINDS, Pen, SqliteCase, StoreCase, open_case
+from tests.stores.harness import KINDS, Pen, PostgresCase, SqliteCase, StoreCase, open_case
 
 FRAGMENT = FragmentId(7, 3)
 
@@ -27,6 +27,14 @@ def store(case: StoreCase) -> MessageStore:
 @pytest.fixture
 def sqlite_case(tmp_path: Path) -> Iterator[SqliteCase]:
     opened = SqliteCase(tmp_path / "store.db", "full")
+    opened.store.create([FRAGMENT])
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def postgres_case() -> Iterator[PostgresCase]:
+    opened = PostgresCase()
     opened.store.create([FRAGMENT])
     yield opened
     opened.close()

@@ -22,7 +22,7 @@ from shardbus.core.fragment.change import (
 )
 from shardbus.core.message import DEAD_LETTER_LINE, Entry
 from shardbus.stores.base.store import FragmentCommit, FragmentId
-from shardbus.stores.sqlite.chunk import sequence_base
+from shardbus.stores.chunked.chunk import sequence_base
 from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import ENQUEUED_AT_MS, Durability
 

@@ -19,7 +19,7 @@ from shardbus.core.message import (
     SCHEDULED,
     Entry,
 )
-from shardbus.stores.base.store import FragmentId
+from shardbus.stores.base.store import FragmentId, MessageStore
 from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Pen, numbers, read_all, without_payload
 
@@ -48,8 +48,17 @@ class Filled(NamedTuple):
 
 def filled(path: Path, *, rounds: int = 12, seed: int = 1, payload_bytes: int = 900) -> Filled:
     """Write a history that depends on the seed alone, and close the store."""
-    dice = random.Random(seed)
     store = SqliteStore(path, durability="relaxed", recent_max=RECENT_MAX)
+    found = fill(store, path, rounds=rounds, seed=seed, payload_bytes=payload_bytes)
+    store.close()
+    return found
+
+
+def fill(
+    store: MessageStore, path: Path, *, rounds: int = 12, seed: int = 1, payload_bytes: int = 900
+) -> Filled:
+    """The same for a store that is open, and stays so."""
+    dice = random.Random(seed)
     store.create(FRAGMENTS)
     pens = [Pen(fragment) for fragment in FRAGMENTS]
     shelf: Shelf = {}
@@ -68,7 +77,6 @@ def filled(path: Path, *, rounds: int = 12, seed: int = 1, payload_bytes: int = 
         pens[3].set_state(name, states[name])
         pens[3].remember(ids[-1][1], ids[-1][0])
         pens[3].write(store)
-    store.close()
     return Filled(path, shelf, states, ids)
 
 

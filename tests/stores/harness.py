@@ -34,14 +34,18 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore, Page
+from shardbus.stores.chunked.chunk import encoded, key_of, sequence_base
+from shardbus.stores.chunked.directory import RECENT_MAX
+from shardbus.stores.chunked.head import Head
 from shardbus.stores.memory.store import MemoryStore
-from shardbus.stores.sqlite.chunk import encoded, key_of, sequence_base
-from shardbus.stores.sqlite.directory import RECENT_MAX
-from shardbus.stores.sqlite.head import Head
+from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.schema import SCHEMA
+from shardbus.stores.postgres.store import PostgresStore
 from shardbus.stores.sqlite.store import SqliteStore
+from tests.support.postgres import TEMPLATE, server
 
 ENQUEUED_AT_MS = 1_700_000_000_000
-KINDS = ("memory", "sqlite-full", "sqlite-relaxed")
+KINDS = ("memory", "sqlite-full", "sqlite-relaxed", "postgres")
 # All that it takes to add a kind of store, beside its package (CONTRIBUTING.md).
 STORES["memory"] = "shardbus.stores.memory.package"
 Durability = Literal["full", "relaxed"]
@@ -144,9 +148,97 @@ class SqliteCase(StoreCase):
             scalpel.flip_staged(fragment, stage, piece)
 
 
+class PostgresCase(StoreCase):
+    """A slot of a database that is made for the test."""
+
+    store: PostgresStore
+
+    def __init__(self) -> None:
+        self.server = server()
+        self.database = self.server.new_database(TEMPLATE)
+        self.address = Address(self.server.url(self.database))
+        self.execute("INSERT INTO shardbus.slot VALUES (0, 0, 0, '', '', 0)")
+        self.store = PostgresStore(self.address, 0)
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = PostgresStore(self.address, 0)
+
+    def close(self) -> None:
+        self.store.close()
+        self.server.drop_database(self.database)
+
+    def execute(self, sql: str, *arguments: object) -> list[tuple[object, ...]]:
+        link = Link(self.address, {"search_path": SCHEMA})
+        try:
+            return [tuple(row) for row in link.fetch(sql, *arguments)]
+        finally:
+            link.close()
+
+    def damage(self, fragment: FragmentId, sequence_number: int) -> None:
+        key = key_of(self.local(fragment), sequence_number & SEQUENCE_COUNTER_MASK)
+        if self.execute("SELECT FROM entry WHERE key = $1", key):
+            self._damage_payload("entry", "key", key, key)
+            return
+        sql = "SELECT max(first) FROM chunk WHERE first <= $1"
+        [(first,)] = self.execute(sql, key)
+        assert isinstance(first, int)
+        self._damage_payload("chunk", "first", first, key)
+
+    def _damage_payload(self, table: str, name: str, first: int, key: int) -> None:
+        [(head,)] = self.execute(f"SELECT head FROM {table} WHERE {name} = $1", first)
+        assert isinstance(head, bytes)
+        part, offset = Head(first, head).place(key - first)
+        if part:
+            self._flip("part", "body", offset, "id = $1", part)
+        else:
+            self._flip(table, "body", offset, f"{name} = $1", first)
+
+    def damage_state(self, fragment: FragmentId, session_id: str) -> None:
+        which = "session = (SELECT id FROM session WHERE local = $1 AND name = $2)"
+        self._flip("session_state", "data", -1, which, self.local(fragment), encoded(session_id))
+
+    def damage_record(self, fragment: FragmentId, kind: int, key: bytes) -> None:
+        which = "local = $1 AND kind = $2 AND key = $3"
+        self._flip("record", "data", -1, which, self.local(fragment), kind, key)
+
+    def damage_piece(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
+        which = "local = $1 AND stage = $2 AND piece = $3"
+        self._flip("stage", "data", -1, which, self.local(fragment), stage, piece)
+
+    def damage_staged(self, fragment: FragmentId, stage: bytes, piece: int) -> None:
+        which = "id = (SELECT parts[1] FROM stage WHERE local = $1 AND stage = $2 AND piece = $3)"
+        self._flip("part", "body", 0, which, self.local(fragment), stage, piece)
+
+    def assert_parts_agree(self) -> None:
+        """Every part has as many users as are counted, and none is left without."""
+        counted = self.execute(
+            "SELECT part, count(*) FROM (SELECT unnest(parts) FROM chunk UNION ALL "
+            "SELECT unnest(parts) FROM entry UNION ALL SELECT unnest(parts) FROM stage) AS u(part) "
+            "GROUP BY part ORDER BY part"
+        )
+        assert self.execute("SELECT id, users FROM part ORDER BY id") == counted
+
+    def local(self, fragment: FragmentId) -> int:
+        sql = "SELECT local FROM fragment WHERE entity_id = $1 AND number = $2 AND NOT is_deleted"
+        [(local,)] = self.execute(sql, *fragment)
+        assert isinstance(local, int)
+        return local
+
+    def _flip(self, table: str, column: str, at: int, which: str, *names: object) -> None:
+        [(found,)] = self.execute(f"SELECT {column} FROM {table} WHERE {which}", *names)
+        assert isinstance(found, bytes)
+        spoilt = bytearray(found)
+        spoilt[at] ^= 0x40
+        sql = f"UPDATE {table} SET {column} = ${len(names) + 1} WHERE {which}"
+        self.execute(sql, *names, bytes(spoilt))
+
+
 def open_case(kind: str, directory: Path) -> StoreCase:
     if kind == "memory":
         return MemoryCase(directory)
+    if kind == "postgres":
+        return PostgresCase()
     return SqliteCase(directory / "store.db", "relaxed" if kind == "sqlite-relaxed" else "full")
 
 

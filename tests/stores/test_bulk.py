@@ -15,11 +15,11 @@ from shardbus.core.message import (
     MAIN_LINE,
     SCHEDULED,
 )
-from shardbus.stores.base.bulk import BulkAsk, Range, Slab
+from shardbus.stores.base.bulk import BulkAsk, BulkSource, Range, Slab
 from shardbus.stores.base.record import HOLE, SIZE_BYTES, is_whole
-from shardbus.stores.base.store import FragmentId, StoreError, UnknownFragment
+from shardbus.stores.base.store import FragmentId, MessageStore, StoreError, UnknownFragment
+from shardbus.stores.chunked.chunk import sequence_base
 from shardbus.stores.sqlite.bulk import BulkReader
-from shardbus.stores.sqlite.chunk import sequence_base
 from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.filled import FRAGMENTS, filled
 from tests.stores.harness import Pen, Scalpel, without_payload
@@ -46,7 +46,7 @@ def shown_of(slab: Slab) -> Shown:
     return shown
 
 
-def read_in_bulk(reader: BulkReader, fragment: FragmentId, ask: BulkAsk) -> Shown:
+def read_in_bulk(reader: BulkSource, fragment: FragmentId, ask: BulkAsk) -> Shown:
     local = reader.local(fragment)
     start = ask.ranges[0][0]
     shown: Shown = {}
@@ -62,7 +62,7 @@ def read_in_bulk(reader: BulkReader, fragment: FragmentId, ask: BulkAsk) -> Show
         start = slab.next_start
 
 
-def browsed(store: SqliteStore, fragment: FragmentId, ask: BulkAsk) -> Shown:
+def browsed(store: MessageStore, fragment: FragmentId, ask: BulkAsk) -> Shown:
     page = store.browse(fragment, ask.line, start=0, count_max=1_000_000, bytes_max=1 << 30)
     return {
         entry.sequence_number: (entry.state, entry.payload)

@@ -14,7 +14,7 @@ import pytest
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.stores.base.check import Damage, Repaired, StoreReport, ranges_of
 from shardbus.stores.base.store import StoreError
-from shardbus.stores.sqlite.chunk import COUNTER_MAX, sequence_base
+from shardbus.stores.chunked.chunk import COUNTER_MAX, sequence_base
 from shardbus.stores.sqlite.examine import repair as repair_module
 from shardbus.stores.sqlite.examine.check import check_store
 from shardbus.stores.sqlite.examine.repair import COUNTER_SKIP, repair_store

@@ -12,7 +12,7 @@ import pytest
 
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.stores.base.store import FragmentId
-from shardbus.stores.sqlite.chunk import sequence_base
+from shardbus.stores.chunked.chunk import sequence_base
 from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.crash_child import (
     FRAGMENTS,

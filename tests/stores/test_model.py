@@ -1,4 +1,4 @@
-"""SQLite against memory: whatever is done to both, both answer alike."""
+"""Stores that last against memory: whatever is done to both, both answer alike."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, Entry
 from shardbus.core.runs import runs_of
 from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore
+from shardbus.stores.chunked.chunk import sequence_base
 from shardbus.stores.memory.store import MemoryStore
-from shardbus.stores.sqlite.chunk import sequence_base
 from shardbus.stores.sqlite.store import SqliteStore
-from tests.stores.harness import Scalpel, facts, page_facts
+from tests.stores.harness import PostgresCase, Scalpel, facts, page_facts
 
 FRAGMENTS = [FragmentId(1, 0), FragmentId(1, 5), FragmentId(2, 0)]
 LINES = range(3)
@@ -59,11 +59,12 @@ STAGES = (b"a", b"b\x00;")
 class StoreMachine(RuleBasedStateMachine):
     """Writes the same to both stores and compares everything that can be read."""
 
+    kept: MessageStore
+
     @initialize()
     def open(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="store-model-"))
         self.memory = MemoryStore()
-        self.sqlite = self._open()
+        self.make()
         self.counters = [0] * len(FRAGMENTS)
         self.pending: list[list[Change]] = [[] for _ in FRAGMENTS]
         self.reserved: list[list[int]] = [[] for _ in FRAGMENTS]
@@ -76,11 +77,12 @@ class StoreMachine(RuleBasedStateMachine):
         for store in self._stores():
             store.create(FRAGMENTS)
 
-    def teardown(self) -> None:
-        self.sqlite.close()
-        with Scalpel(self.directory / "store.db") as scalpel:
-            scalpel.assert_parts_agree()
-        shutil.rmtree(self.directory)
+    def make(self) -> None:
+        """Open a new store."""
+        raise NotImplementedError
+
+    def reopen_kept(self) -> None:
+        raise NotImplementedError
 
     @rule(
         at=fragment_indexes,
@@ -307,8 +309,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.sqlite.close()
-        self.sqlite = self._open()
+        self.reopen_kept()
 
     @rule(at=fragment_indexes)
     def delete_and_create(self, at: int) -> None:
@@ -322,10 +323,10 @@ class StoreMachine(RuleBasedStateMachine):
             store.delete([FRAGMENTS[at]])
             store.create([FRAGMENTS[at]])
 
-    @precondition(lambda self: self.sqlite is not None)
+    @precondition(lambda self: self.kept is not None)
     @rule()
     def sweep(self) -> None:
-        self.sqlite.sweep()
+        self.kept.sweep()
 
     @rule(
         at=fragment_indexes,
@@ -408,7 +409,7 @@ class StoreMachine(RuleBasedStateMachine):
         ]
         assert listed[0] == listed[1]
         for name in SESSIONS:
-            assert self.memory.read_state(fragment, name) == self.sqlite.read_state(fragment, name)
+            assert self.memory.read_state(fragment, name) == self.kept.read_state(fragment, name)
 
     @rule(at=fragment_indexes, data=st.data(), bytes_max=st.sampled_from([1, 15, 5_000, 1 << 20]))
     def read_entries(self, at: int, data: st.DataObject, bytes_max: int) -> None:
@@ -422,7 +423,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(at=fragment_indexes, data=st.data())
     def read_payloads(self, at: int, data: st.DataObject) -> None:
         asked = [self._sequence(at, c) for c in data.draw(self._some(at))]
-        assert self.memory.read_payloads(FRAGMENTS[at], asked) == self.sqlite.read_payloads(
+        assert self.memory.read_payloads(FRAGMENTS[at], asked) == self.kept.read_payloads(
             FRAGMENTS[at], asked
         )
 
@@ -443,7 +444,7 @@ class StoreMachine(RuleBasedStateMachine):
         exact = self.memory.read_due(
             fragment, now_ms=now_ms, count_max=count_max, bytes_max=1 << 30, claimed=claimed
         )
-        due = self.sqlite.read_due(
+        due = self.kept.read_due(
             fragment, now_ms=now_ms, count_max=count_max, bytes_max=1 << 30, claimed=claimed
         )
         known = {facts(entry) for entry in expected.entries}
@@ -457,11 +458,11 @@ class StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def fragments_and_images_agree(self) -> None:
-        if not hasattr(self, "sqlite"):
+        if not hasattr(self, "kept"):
             return
-        assert sorted(self.memory.fragments()) == sorted(self.sqlite.fragments())
+        assert sorted(self.memory.fragments()) == sorted(self.kept.fragments())
         for at, fragment in enumerate(FRAGMENTS):
-            expected, found = self.memory.load(fragment), self.sqlite.load(fragment)
+            expected, found = self.memory.load(fragment), self.kept.load(fragment)
             assert expected.counters.last_counter == found.counters.last_counter
             assert expected.counters.total_bytes() == found.counters.total_bytes()
             assert (expected.next_due_ms == NEVER_MS) == (found.next_due_ms == NEVER_MS)
@@ -477,11 +478,8 @@ class StoreMachine(RuleBasedStateMachine):
         assert [one for one in found if one in wanted] == expected
         assert all(one in wanted or one[0] <= self.forgotten_at[at] for one in found)
 
-    def _open(self) -> SqliteStore:
-        return SqliteStore(self.directory / "store.db", durability="relaxed", recent_max=RECENT_MAX)
-
     def _stores(self) -> tuple[MessageStore, MessageStore]:
-        return self.memory, self.sqlite
+        return self.memory, self.kept
 
     def _sequence(self, at: int, counter: int) -> int:
         return sequence_base(FRAGMENTS[at].number) | counter
@@ -515,7 +513,40 @@ def ids(remembered: list[Remember]) -> list[tuple[int, bytes]]:
     ]
 
 
-TestStoreMachine = StoreMachine.TestCase
+class SqliteMachine(StoreMachine):
+    def make(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="store-model-"))
+        self.kept = self._open()
+
+    def reopen_kept(self) -> None:
+        self.kept.close()
+        self.kept = self._open()
+
+    def teardown(self) -> None:
+        self.kept.close()
+        with Scalpel(self.directory / "store.db") as scalpel:
+            scalpel.assert_parts_agree()
+        shutil.rmtree(self.directory)
+
+    def _open(self) -> SqliteStore:
+        return SqliteStore(self.directory / "store.db", durability="relaxed", recent_max=RECENT_MAX)
+
+
+class PostgresMachine(StoreMachine):
+    def make(self) -> None:
+        self.case = PostgresCase()
+        self.kept = self.case.store
+
+    def reopen_kept(self) -> None:
+        self.case.reopen()
+        self.kept = self.case.store
+
+    def teardown(self) -> None:
+        self.case.assert_parts_agree()
+        self.case.close()
+
+
+TestStoreMachine = SqliteMachine.TestCase
 TestStoreMachine.settings = settings(
     max_examples=60,
     stateful_step_count=40,
@@ -523,3 +554,5 @@ TestStoreMachine.settings = settings(
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+TestPostgresMachine = PostgresMachine.TestCase
+TestPostgresMachine.settings = settings(TestStoreMachine.settings, max_examples=15)

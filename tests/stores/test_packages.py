@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from shardbus.stores.base.store import FragmentId, StoreError
 from shardbus.stores.memory.package import MemoryStores
 from shardbus.stores.sqlite.package import SqliteStores
 from tests.stores.harness import Pen, numbers, read_all
+from tests.support.postgres import server
 from tests.support.server import Server
 from tests.unit.stores.test_catalogue import entity
 
@@ -27,13 +29,18 @@ SERVE = (
 )
 
 
-@pytest.fixture(params=["sqlite:", "memory:"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Stores:
-    return stores_of(tmp_path, str(request.param))
+@pytest.fixture(params=["sqlite:", "memory:", "postgresql:"])
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stores]:
+    if request.param != "postgresql:":
+        yield stores_of(tmp_path, str(request.param))
+        return
+    database = server().new_database()
+    yield stores_of(tmp_path, server().url(database))
+    server().drop_database(database)
 
 
 def test_the_setting_chooses_the_package(tmp_path: Path) -> None:
-    assert list(STORES) == ["sqlite", "memory"]
+    assert list(STORES) == ["sqlite", "postgresql", "memory"]
     assert isinstance(stores_of(tmp_path), SqliteStores)
     assert isinstance(stores_of(tmp_path, "memory:"), MemoryStores)
 
@@ -67,7 +74,9 @@ def test_a_store_that_lost_what_it_held_is_not_made_anew(stores: Stores) -> None
 
 
 def test_a_kind_that_there_is_not_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="'redis:' is not a kind of store; use `sqlite:`"):
+    with pytest.raises(
+        StoreError, match="'redis:' is not a kind of store; use `sqlite:`, `postgres"
+    ):
         stores_of(tmp_path, "redis:")
 
 

@@ -11,7 +11,7 @@ import pytest
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE
 from shardbus.core.runs import Runs
 from shardbus.stores.base.store import FragmentId
-from shardbus.stores.sqlite import due
+from shardbus.stores.sqlite import lookup
 from shardbus.stores.sqlite import store as sqlite
 from shardbus.stores.sqlite.database import open_reader
 from shardbus.stores.sqlite.store import SqliteStore
@@ -158,7 +158,7 @@ def test_due_queries_use_their_index(tmp_path: Path, table: str) -> None:
     SqliteStore(path).close()
     connection = open_reader(path)
     plan = " ".join(
-        str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + due.NEXT_DUE, (1, 2))
+        str(row[3]) for row in connection.execute("EXPLAIN QUERY PLAN " + lookup.NEXT_DUE, (1, 2))
     )
     connection.close()
 

@@ -12,8 +12,8 @@ import pytest
 from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, MAIN_LINE, SET_ASIDE, Entry
 from shardbus.core.properties import pack
 from shardbus.stores.base.store import FragmentId
-from shardbus.stores.sqlite.breath import WORK_MAX
-from shardbus.stores.sqlite.draft import PART_BYTES_MIN
+from shardbus.stores.chunked.breath import WORK_MAX
+from shardbus.stores.chunked.draft import PART_BYTES_MIN
 from tests.stores.harness import Pen, Scalpel, SqliteCase, numbers, read_all, without_payload
 
 PAYLOADS = [bytes([at]) * 1_000 for at in range(1, 21)]

@@ -68,7 +68,8 @@ def test_a_kind_of_store_is_named_by_its_package_and_by_one_line() -> None:
     ]
 
     assert named == [
-        'src/shardbus/app/server/store_kinds.py: "sqlite": "shardbus.stores.sqlite.package",'
+        'src/shardbus/app/server/store_kinds.py: "sqlite": "shardbus.stores.sqlite.package",',
+        'src/shardbus/app/server/store_kinds.py: "postgresql": "shardbus.stores.postgres.package",',
     ]
 
 

@@ -87,7 +87,7 @@ def test_file_keys_may_have_dashes_or_underscores(tmp_path: Path) -> None:
         ({"tier": "gold"}, ["tier", "'gold'", "basic, standard, premium"]),
         ({"broker_processes": "perhaps"}, ["broker-processes", "neither true nor false"]),
         ({"broker_restart_ms": "0"}, ["broker-restart-ms", "1 to 600000"]),
-        ({"store": "postgresql://host/bus"}, ["store", "not a kind of store", "`sqlite:`"]),
+        ({"store": "redis://host/bus"}, ["store", "not a kind of store", "`sqlite:`"]),
         ({"store": "sqlite"}, ["store", "'sqlite'", "`sqlite:`"]),
         ({"store": "redis:"}, ["store", "'redis:'", "`sqlite:`"]),
         ({"host": ""}, ["sas-key", "listen on 127.0.0.1"]),

@@ -13,7 +13,7 @@ from shardbus.broker.access.bearer import SKEW_S, KeySet, read_keys
 from shardbus.broker.access.claim_grants import DEFAULT_GRANTS, ClaimGrant, parse_grant, shares_of
 from shardbus.broker.access.sas import mint_token
 from shardbus.broker.access.sign_in import SignIn, Terms
-from shardbus.core.errors import UNAUTHORIZED, Refused, Unavailable
+from shardbus.core.errors import INVALID_ARGUMENT, UNAUTHORIZED, Refused, Unavailable
 from shardbus.core.namespace.access import ALL_RIGHTS, LISTEN, MANAGE, SEND, AccessRule
 from tests.support.issuer import (
     AUDIENCE,
@@ -25,6 +25,7 @@ from tests.support.issuer import (
     key_set,
     rsa_key,
 )
+from tests.support.refusals import refusal_of
 
 ISSUER: Final = "https://login.example/tenant"
 NOW_S: Final = 1_800_000_000
@@ -125,12 +126,8 @@ def test_rights_of_several_grants_add_up() -> None:
 
 
 def test_who_has_no_role_that_counts_is_refused_and_told_why() -> None:
-    with pytest.raises(Refused) as caught:
+    with refusal_of(UNAUTHORIZED, "--oidc-grant"):
         authorizer(Source(ONE)).verify_token(token("Reader"), "q")
-
-    assert caught.value.kind is UNAUTHORIZED
-    assert "The token is good" in caught.value.message
-    assert "--oidc-grant" in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -193,14 +190,14 @@ def test_a_signature_is_still_a_signature() -> None:
     grant = checks.verify_token(mint_token("sb://h/q", "root", "key", NOW_S + 60), "q")
 
     assert grant.rights == ALL_RIGHTS
-    with pytest.raises(Refused, match="MalformedToken"):
+    with refusal_of(INVALID_ARGUMENT, "MalformedToken"):
         checks.verify_token("SharedAccessSignature x", "q")
 
 
 def test_without_an_issuer_its_tokens_are_none() -> None:
     plain = Authorizer(Rules(), StillClock())
 
-    with pytest.raises(Refused, match="MalformedToken"):
+    with refusal_of(INVALID_ARGUMENT, "MalformedToken"):
         plain.verify_token(token(OWNER), "q")
 
 
@@ -216,7 +213,7 @@ def test_a_new_key_is_asked_for_and_a_known_one_is_not() -> None:
 
     assert (asked_before, source.asked) == (0, 1)
     assert checks.verify_token(token(OWNER, key=TWO), "q").rights == ALL_RIGHTS
-    with pytest.raises(Refused, match="UnknownKey"):
+    with refusal_of(UNAUTHORIZED, "UnknownKey"):
         checks.verify_token(token(OWNER), "q")
 
 

@@ -5,20 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardbus.core.errors import MESSAGE_LOCK_LOST, SESSION_CANNOT_BE_LOCKED, Refused
-from shardbus.core.fragment.command import (
+from shardbus.core.fragment.handover import HandedLocks, HandOver, unpacked
+from shardbus.core.messages.command import (
     ABANDON,
     COMPLETE,
     DEFER,
     RELEASE,
-    AcceptSession,
     Renew,
     Renewed,
-    RenewSession,
     Settle,
     Settled,
 )
-from shardbus.core.fragment.handover import HandedLocks, HandOver, unpacked
 from shardbus.core.sequence import token_of_seed
+from shardbus.core.sessions.command import AcceptSession, RenewSession
 from tests.unit.core.desk import LOCK_MS, Desk, rules
 
 ELSEWHERE_MS = 7_654_321

@@ -18,7 +18,7 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.stores.base.record import HOLE, Record
-from shardbus.stores.sqlite.chunk import (
+from shardbus.stores.chunked.chunk import (
     CHUNK_SPAN_MAX,
     COUNTER_MAX,
     DUE_SPREAD_MS,

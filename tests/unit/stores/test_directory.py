@@ -1,7 +1,8 @@
 """What the writer remembers of chunks, and that it forgets rather than grows."""
 
-from shardbus.stores.sqlite.chunk import key_of, pack_gap
-from shardbus.stores.sqlite.directory import OLDER_MAX, Chunk, StoreDirectory, listed_chunks
+from shardbus.stores.chunked.chunk import key_of, pack_gap
+from shardbus.stores.chunked.directory import OLDER_MAX, Chunk, StoreDirectory
+from shardbus.stores.sqlite.texts import listed_chunks
 
 
 def chunk(number: int, local: int, counter: int, count: int = 10, *, is_recent: bool) -> Chunk:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardbus.stores.sqlite.breath import Breath
-from shardbus.stores.sqlite.chunk import CHUNK_BYTES_MAX, CHUNK_COUNT_MAX, CHUNK_SPAN_MAX
-from shardbus.stores.sqlite.draft import PART_BYTES_MIN, ChunkDraft, Run, Shares
+from shardbus.stores.chunked.breath import Breath
+from shardbus.stores.chunked.chunk import CHUNK_BYTES_MAX, CHUNK_COUNT_MAX, CHUNK_SPAN_MAX
+from shardbus.stores.chunked.draft import PART_BYTES_MIN, ChunkDraft, Run, Shares
 
 SIZE = PART_BYTES_MIN
 POOL = [bytes([at]) * SIZE for at in range(6)]

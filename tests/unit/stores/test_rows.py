@@ -7,9 +7,9 @@ from importlib import resources
 from pathlib import Path
 
 from shardbus.core.message import DEFERRED, Entry
+from shardbus.stores.chunked.directory import Chunk
+from shardbus.stores.chunked.rows import COLUMNS, KINDS, Rows
 from shardbus.stores.sqlite.database import prepare
-from shardbus.stores.sqlite.directory import Chunk
-from shardbus.stores.sqlite.rows import COLUMNS, KINDS, Rows
 
 SCHEMA = resources.files("shardbus.stores.sqlite").joinpath("schema/store.sql").read_text("utf-8")
 

@@ -8,12 +8,20 @@ import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Final, Literal, NoReturn
 from urllib.parse import urlsplit
 
-from shardbus.app.cli.failures import Usage
+from shardbus.app.server.setting import (
+    ENVIRONMENT_PREFIX,
+    Kind,
+    Setting,
+    SettingError,
+    Value,
+    choice,
+    count,
+    port,
+)
 from shardbus.app.server.store_kinds import DEFAULT_STORE, KINDS_OF_STORES, STORES
 from shardbus.app.setup.files import FileUnreadable, read_config
 from shardbus.app.setup.model import Blueprint, combined
@@ -25,9 +33,6 @@ from shardbus.broker.access.claim_grants import (
     parse_grant,
 )
 
-Value = str | int | bool
-
-ENVIRONMENT_PREFIX: Final = "SHARDBUS_"
 DEFAULT_FILE: Final = Path("shardbus.toml")
 KEY_FILE_CHARACTERS_MAX: Final = 4096
 URL_CHARACTERS_MAX: Final = 2048
@@ -41,79 +46,20 @@ DEFAULT_AUDIENCES: Final = (
 """What SDKs ask for: issuers of the cloud drop `/.default`, others may keep it."""
 
 
-class SettingError(Usage):
-    """An invalid setting; the text names the setting, its source and the reason."""
-
-    def __init__(self, name: str, source: str, reason: str) -> None:
-        super().__init__(f"setting {name} ({source}): {reason}")
-        self.name = name
-        self.source = source
-        self.reason = reason
-
-
-class Kind(Enum):
-    """How the text of a setting is read; the value is its name in the reference."""
-
-    TEXT = "text"
-    PATH = "path"
-    PORT = "port"
-    COUNT = "count"
-    CHOICE = "choice"
-    SWITCH = "true or false"
-    TEXTS = "texts"
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One row of the table; `least` and `most` bound numbers, `choices` lists the allowed words."""
-
-    name: str
-    kind: Kind
-    default: Value
-    help: str
-    least: int = 0
-    most: int = 0
-    choices: tuple[str, ...] = ()
-
-    @property
-    def flag(self) -> str:
-        return "--" + self.name.replace("_", "-")
-
-    @property
-    def file_key(self) -> str:
-        return self.name.replace("_", "-")
-
-    @property
-    def variable(self) -> str:
-        return ENVIRONMENT_PREFIX + self.name.upper()
-
-
-def _port(name: str, default: int, text: str) -> Setting:
-    return Setting(name, Kind.PORT, default, text, least=0, most=65_535)
-
-
-def _choice(name: str, choices: tuple[str, ...], default: str, text: str) -> Setting:
-    return Setting(name, Kind.CHOICE, default, text, choices=choices)
-
-
-def _count(name: str, default: int, most: int, text: str) -> Setting:
-    return Setting(name, Kind.COUNT, default, text, least=1, most=most)
-
-
 TABLE: Final[tuple[Setting, ...]] = (
     Setting(
         "host", Kind.TEXT, "127.0.0.1", "Address to listen on; any but loopback requires a key."
     ),
-    _port("amqp_port", 5672, "AMQP port; 0 chooses a free one."),
-    _port("http_port", 5300, "HTTP port (management, health); 0 chooses a free one."),
-    _port("flight_port", 5301, "Port of the bulk lane (Arrow Flight); 0 switches it off."),
-    _choice(
+    port("amqp_port", 5672, "AMQP port; 0 chooses a free one."),
+    port("http_port", 5300, "HTTP port (management, health); 0 chooses a free one."),
+    port("flight_port", 5301, "Port of the bulk lane (Arrow Flight); 0 switches it off."),
+    choice(
         "flight_tls",
         ("auto", "on", "off"),
         "auto",
         "TLS on the bulk lane; auto: except on loopback.",
     ),
-    _port("tls_port", 5671, "Port of AMQP over TLS; 0 switches it off."),
+    port("tls_port", 5671, "Port of AMQP over TLS; 0 switches it off."),
     Setting(
         "tls_cert", Kind.PATH, "", "PEM certificate chain; empty creates a development certificate."
     ),
@@ -139,7 +85,7 @@ TABLE: Final[tuple[Setting, ...]] = (
         "machine.",
     ),
     Setting("store", Kind.TEXT, DEFAULT_STORE, f"Kind of the message stores: {KINDS_OF_STORES}."),
-    _count("brokers", 4, 64, "Number of message brokers, each with its own store."),
+    count("brokers", 4, 64, "Number of message brokers, each with its own store."),
     Setting(
         "broker_processes",
         Kind.SWITCH,
@@ -154,7 +100,7 @@ TABLE: Final[tuple[Setting, ...]] = (
         least=2_000,
         most=3_600_000,
     ),
-    _count(
+    count(
         "broker_restart_ms",
         500,
         600_000,
@@ -173,8 +119,8 @@ TABLE: Final[tuple[Setting, ...]] = (
         "",
         "For `gateway`: file with the secret that the brokers share with their gateways.",
     ),
-    _choice("tier", ("basic", "standard", "premium"), "standard", "Tier of the namespace."),
-    _choice(
+    choice("tier", ("basic", "standard", "premium"), "standard", "Tier of the namespace."),
+    choice(
         "premium_generation",
         ("newer", "older"),
         "newer",
@@ -216,14 +162,14 @@ TABLE: Final[tuple[Setting, ...]] = (
         ";".join(DEFAULT_GRANTS),
         "What claims give: role, scope, group or subject:NAME=Listen, Send or Manage[@ENTITY].",
     ),
-    _choice(
+    choice(
         "durability",
         ("full", "relaxed"),
         "full",
         "full: an accepted message is fsynced; relaxed: a power cut may lose the latest ones.",
     ),
-    _count("entities_max", 10_000, 1_000_000, "Maximum number of entities in the namespace."),
-    _count(
+    count("entities_max", 10_000, 1_000_000, "Maximum number of entities in the namespace."),
+    count(
         "partitioned_entities_max",
         100,
         1_000_000,
@@ -243,7 +189,7 @@ TABLE: Final[tuple[Setting, ...]] = (
         "Megabytes reserved beside each store for removing messages from a full disk; 0: none.",
         most=100_000,
     ),
-    _count(
+    count(
         "connections_max",
         5_000,
         1_000_000,
@@ -258,22 +204,22 @@ TABLE: Final[tuple[Setting, ...]] = (
         "server-busy. 0: off.",
         most=100_000_000,
     ),
-    _choice(
+    choice(
         "transactions",
         ("compatible", "extended"),
         "compatible",
         "compatible: one partition key per partitioned entity and transaction; extended: any.",
     ),
-    _count(
+    count(
         "transaction_messages_max",
         1_000,
         10_000,
         "Maximum messages sent, and settled, in an extended transaction; compatible: 100.",
     ),
-    _count(
+    count(
         "transaction_ms", 120_000, 600_000, "Time after which an open transaction is rolled back."
     ),
-    _choice(
+    choice(
         "log_level", ("debug", "info", "warning", "error"), "info", "Lowest level that is logged."
     ),
 )

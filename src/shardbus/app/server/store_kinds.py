@@ -13,6 +13,7 @@ from shardbus.stores.base.store import StoreError
 
 STORES: Final = {
     "sqlite": "shardbus.stores.sqlite.package",
+    "postgresql": "shardbus.stores.postgres.package",
 }
 """The module of each kind of store, the default first (CONTRIBUTING.md says how to add one)."""
 DEFAULT_STORE: Final = f"{next(iter(STORES))}:"

@@ -252,4 +252,4 @@ def _refused(code: str, text: str) -> Refused:
 
 
 def _malformed(reason: str) -> Refused:
-    return Refused(INVALID_ARGUMENT, f"MalformedToken: The token is not one: {reason}.")
+    return Refused(INVALID_ARGUMENT, f"MalformedToken: The token is malformed: {reason}.")

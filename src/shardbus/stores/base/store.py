@@ -31,6 +31,10 @@ class NotStored(StoreError):
     """
 
 
+class Fenced(StoreError):
+    """Another process owns the store now; this one writes nothing to it any more, nor reads it."""
+
+
 class OtherBuild(StoreError):
     """Another build made the stored data; this build neither reads nor changes it."""
 

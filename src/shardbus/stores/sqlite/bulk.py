@@ -10,36 +10,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, final
 
-from shardbus.core.message import ACTIVE, MAIN_LINE
-from shardbus.stores.base.bulk import BulkAsk, ChunkPart, Slab
+from shardbus.stores.base.bulk import BulkAsk, Slab
 from shardbus.stores.base.store import FragmentId, UnknownFragment
-from shardbus.stores.sqlite.chunk import (
-    COUNTER_MAX,
-    assembled,
-    holes_of,
-    key_of,
-    parts_of,
-    sequence_base,
-    sequence_of,
-    unpack_head,
-    unpack_state,
-)
+from shardbus.stores.chunked.bulk import SLAB_BYTES, SLAB_ENTRIES_MAX, SlabReader
+from shardbus.stores.chunked.chunk import assembled, parts_of
+from shardbus.stores.chunked.lookup import Bytes
 from shardbus.stores.sqlite.database import open_reader
-from shardbus.stores.sqlite.page import ChunkRow, EntryRow, chunk_rows, entry_rows
-from shardbus.stores.sqlite.reader import (
-    BROWSABLE,
-    CHUNKS_FROM,
-    ENTRIES_FROM,
-    Bytes,
-    ReadSnapshot,
-    StoreLookup,
-)
+from shardbus.stores.sqlite.lookup import SqliteLookup
 from shardbus.stores.sqlite.store import Translated
 
-SLAB_BYTES: Final = 4 * 1024 * 1024
-SLAB_CHUNKS_MAX: Final = 256
-SLAB_ENTRIES_MAX: Final = 2_048
-# This process needs little memory otherwise, and a mapped page is not copied.
+# The process has nothing else to do with memory, and a mapped page is not copied on its way.
 MAPPED_BYTES: Final = 1 << 33
 CACHE_KIB: Final = 8_192
 
@@ -48,8 +28,8 @@ _PARTS: Final = "SELECT id, body FROM part WHERE id IN (SELECT value FROM json_e
 
 
 @final
-class BulkReader(StoreLookup):
-    """A BulkSource that reads one store file. Not thread-safe.
+class BulkReader(SqliteLookup):
+    """A BulkSource that reads one store file. Not for several threads at once.
 
     If the file is replaced the reader still sees the old one: open it again to see the new one.
     """
@@ -61,9 +41,8 @@ class BulkReader(StoreLookup):
         StoreError when it cannot be read.
         """
         self._path = path
-        self._slab_bytes = slab_bytes
-        self._entries_max = entries_max
-        # Read before the open: if the file is replaced in between, `is_current` must be false.
+        self._slabs = SlabReader(self, slab_bytes=slab_bytes, entries_max=entries_max)
+        # Looked at first: of one that is replaced in between we must not believe that we have it.
         self._file = _file_of(path)
         with Translated(path):
             super().__init__(open_reader(path))
@@ -102,42 +81,16 @@ class BulkReader(StoreLookup):
 
     def first_number(self, local: int, number: int, line: int) -> int:
         """The lowest sequence number on a line of a fragment, 0 if it is empty."""
-        low_key, high_key = key_of(local, 0), key_of(local, COUNTER_MAX)
-        keys: list[int] = []
-        with Translated(self._path), ReadSnapshot(self.connection):
-            for state in BROWSABLE:
-                asked = (line, state, low_key, high_key, 1)
-                keys += [row.key for row in entry_rows(self.text(ENTRIES_FROM, asked))]
-            if line == MAIN_LINE:
-                rows = chunk_rows(self.text(CHUNKS_FROM, (low_key, low_key, high_key, 1)))
-                keys += [_first_left(row) for row in rows]
-        return sequence_of(sequence_base(number), min(keys)) if keys else 0
+        with Translated(self._path):
+            return self._slabs.first_number(local, number, line)
 
     def slab(self, local: int, ask: BulkAsk, start: int) -> Slab:
-        """The requested messages from a sequence number on, about SLAB_BYTES."""
-        slab = Slab()
-        base = sequence_base(ask.number)
-        start_key = key_of(local, max(start - base, 0))
-        last = ask.ranges[-1][1]
-        end_key = key_of(local, min(last - base, COUNTER_MAX))
-        if start_key > end_key:
-            return slab
-        with Translated(self._path), ReadSnapshot(self.connection):
-            rows, covered_key = self._chunk_rows(local, ask, start_key, end_key)
-            entries, covered_key = self._entry_rows(ask, start_key, covered_key)
-            found = self._read([row.number for row in rows if row.first <= covered_key])
-            self._add_entries(slab, ask, base, entries)
-        for row in rows:
-            if row.first <= covered_key:
-                head, body = found.get(row.number, (b"", b""))
-                kept = _kept(ask, base, row, start_key, covered_key)
-                _add_chunk(slab, base, row, kept, head, body)
-        if covered_key < end_key:
-            slab.next_start = sequence_of(base, covered_key) + 1
-        return slab
+        """What is asked for from a sequence number on, about SLAB_BYTES of it."""
+        with Translated(self._path):
+            return self._slabs.slab(local, ask, start)
 
-    def _read(self, numbers: list[int]) -> Bytes:
-        """Like `chunks`, but row by row: nobody else waits for the interpreter's lock here, and
+    def whole_chunks(self, numbers: list[int]) -> Bytes:
+        """Like `chunks`, but row by row: nobody else waits here for the interpreter's lock, and
         joined rows would be copied twice more.
         """
         found: Bytes = {}
@@ -153,80 +106,6 @@ class BulkReader(StoreLookup):
             for number, head in shared.items():
                 found[number] = (head, assembled(head, bodies))
         return found
-
-    def _chunk_rows(
-        self, local: int, ask: BulkAsk, start_key: int, end_key: int
-    ) -> tuple[list[ChunkRow], int]:
-        """Chunks of about one slab, and the key up to which they are complete."""
-        if ask.line != MAIN_LINE or ACTIVE not in ask.states:
-            return [], end_key
-        parameters = (key_of(local, 0), start_key, end_key, SLAB_CHUNKS_MAX)
-        rows = chunk_rows(self.text(CHUNKS_FROM, parameters))
-        size_bytes = 0
-        for position, row in enumerate(rows):
-            if position and size_bytes + row.size_bytes > self._slab_bytes:
-                return rows[:position], row.first - 1
-            size_bytes += row.size_bytes
-        if len(rows) == SLAB_CHUNKS_MAX:
-            return rows, min(rows[-1].first + rows[-1].span - 1, end_key)
-        return rows, end_key
-
-    def _entry_rows(
-        self, ask: BulkAsk, start_key: int, covered_key: int
-    ) -> tuple[list[EntryRow], int]:
-        rows: list[EntryRow] = []
-        for state in ask.states:
-            found = (ask.line, state, start_key, covered_key, self._entries_max + 1)
-            rows += entry_rows(self.text(ENTRIES_FROM, found))
-        rows.sort(key=lambda row: row.key)
-        size_bytes = 0
-        for position, row in enumerate(rows):
-            size_bytes += row.size_bytes
-            if position and (position >= self._entries_max or size_bytes > self._slab_bytes):
-                return rows[:position], row.key - 1
-        return rows, covered_key
-
-    def _add_entries(self, slab: Slab, ask: BulkAsk, base: int, rows: list[EntryRow]) -> None:
-        wanted = [row for row in rows if ask.wants(sequence_of(base, row.key))]
-        for row, payload in self.own_payloads(wanted):
-            entry = None if payload is None else unpack_state(row.key, base, row.data)
-            if entry is None:
-                slab.damaged.append(sequence_of(base, row.key))
-            else:
-                entry.payload = payload
-                slab.entries.append(entry)
-
-
-def _first_left(row: ChunkRow) -> int:
-    """The key of the first message that is still in a chunk; a lower key if that is unknown."""
-    gone = max(row.gone, 0)
-    return row.first + (~gone & (gone + 1)).bit_length() - 1
-
-
-def _kept(ask: BulkAsk, base: int, row: ChunkRow, start_key: int, covered_key: int) -> int:
-    """A bit for each message of a chunk that is wanted and still in it; -1 for all of them."""
-    bits = ask.bits(sequence_of(base, row.first), row.span)
-    is_inside = start_key <= row.first and row.first + row.span - 1 <= covered_key
-    if is_inside and row.gone == 0:
-        return bits
-    whole = (1 << row.span) - 1
-    below = max(start_key - row.first, 0)
-    count = min(covered_key - row.first + 1, row.span)
-    inside = (whole >> below << below) & ((1 << count) - 1)
-    return bits & inside & ~max(row.gone, 0)
-
-
-def _add_chunk(slab: Slab, base: int, row: ChunkRow, kept: int, head: bytes, body: bytes) -> None:
-    records = unpack_head(row.first, head)
-    first_number = sequence_of(base, row.first)
-    if records is not None and row.gone >= 0:
-        if kept:
-            slab.chunks.append(ChunkPart(first_number, records, kept, body))
-        return
-    holes = 0 if records is None else holes_of(records)
-    for position in range(row.span):
-        if (kept & ~holes) >> position & 1:
-            slab.damaged.append(first_number + position)
 
 
 def _file_of(path: Path) -> tuple[int, int] | None:

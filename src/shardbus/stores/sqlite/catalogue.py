@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar, final
 
 from shardbus.core.namespace.access import AccessRule
-from shardbus.core.namespace.entity import Entity, entity_from_json
+from shardbus.core.namespace.entity import Entity
 from shardbus.stores.base.catalogue import check_unfinished, rules_from_json, rules_to_json
+from shardbus.stores.base.document import checksum_of, sound_entity
 from shardbus.stores.base.store import StoreError, Unfinished
 from shardbus.stores.sqlite.database import (
     CHECKPOINT_PAGES,
@@ -332,21 +332,6 @@ def refuse_strange(path: Path) -> None:
             "restore the catalogue, or use another data directory"
         )
     refuse_other(path, version)
-
-
-def sound_entity(row: tuple[int, str, int]) -> Entity | None:
-    """The entity of a record, None if the record is damaged."""
-    entity_id, document, checksum = row
-    if checksum_of(entity_id, document) != checksum:
-        return None
-    try:
-        return entity_from_json(document)
-    except ValueError:
-        return None
-
-
-def checksum_of(entity_id: int, document: str) -> int:
-    return zlib.crc32(document.encode("utf-8", "surrogatepass"), entity_id & 0xFFFFFFFF)
 
 
 def _explained(path: Path, error: Exception) -> str:

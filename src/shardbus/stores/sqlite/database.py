@@ -15,8 +15,8 @@ from typing import Final, final
 
 from shardbus.stores.base.files import sync_directory
 from shardbus.stores.base.store import OtherBuild, StoreError
+from shardbus.stores.chunked.rows import KINDS
 from shardbus.stores.sqlite.room import DiskRoom, is_no_room, no_room_text
-from shardbus.stores.sqlite.rows import KINDS
 
 log = logging.getLogger(__name__)
 

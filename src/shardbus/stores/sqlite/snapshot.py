@@ -13,7 +13,7 @@ from typing import Final, final
 
 from shardbus.stores.base.backup import SPARE_BYTES, Copied, Watch
 from shardbus.stores.base.store import StoreError
-from shardbus.stores.sqlite.chunk import unpack_counters
+from shardbus.stores.chunked.chunk import unpack_counters
 from shardbus.stores.sqlite.database import open_reader, store_error
 from shardbus.stores.sqlite.examine.salvage import open_unchanged
 

@@ -5,7 +5,6 @@ The layout is described in docs/internals/data-layout.md and argued for in ADR 3
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -13,22 +12,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, TypeVar, final
 
-from shardbus.core.fragment.change import Append, StagePut
-from shardbus.core.limits import BATCH_MAX
-from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry
-from shardbus.core.runs import Runs
-from shardbus.stores.base.store import (
-    Due,
-    FragmentCommit,
-    FragmentId,
-    FragmentImage,
-    NotStored,
-    Page,
-    SessionPage,
-    StoreError,
-    UnknownFragment,
-)
-from shardbus.stores.sqlite.chunk import session_name, unpack_counters
+from shardbus.stores.base.store import FragmentCommit, FragmentId, NotStored, StoreError
+from shardbus.stores.chunked.directory import RECENT_MAX
+from shardbus.stores.chunked.store import ChunkedReads, has_payload
 from shardbus.stores.sqlite.database import (
     FileLock,
     Log,
@@ -40,14 +26,9 @@ from shardbus.stores.sqlite.database import (
     spare_bytes_of,
     store_error,
 )
-from shardbus.stores.sqlite.directory import RECENT_MAX
-from shardbus.stores.sqlite.due import DueReader
-from shardbus.stores.sqlite.reader import BROWSABLE, StoreQuestion, StoreReader
+from shardbus.stores.sqlite.lookup import SqliteLookup
 from shardbus.stores.sqlite.room import DiskRoom, is_no_room, no_room_text
-from shardbus.stores.sqlite.session import ImageReader, SessionReader
 from shardbus.stores.sqlite.writer import StoreWriter
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -56,8 +37,8 @@ _UNFIT = (sqlite3.IntegrityError, sqlite3.DataError, OverflowError)
 
 
 @final
-class SqliteStore:
-    """A MessageStore in the file `path`, which is created (for its owner only) if there is none.
+class SqliteStore(ChunkedReads):
+    """A MessageStore in the file `path`, which is made (for its owner only) if there is none.
 
     With durability "full" a commit that returned survives the loss of power. With "relaxed" it
     survives the death of the process, but a loss of power may undo the last commits (of all
@@ -98,12 +79,8 @@ class SqliteStore:
                 reading = self._retried(lambda: open_reader(self.path))
             opened.callback(reading.close)
             self._log = Log(self.path, self._writer.connection, self._room)
-            self._reader = StoreReader(reading)
-            self._due = DueReader(reading)
-            self._sessions = SessionReader(reading)
-            self._images = ImageReader(reading)
-            # Replaced, never changed: the reader may read it while the writer creates fragments.
-            self._locals = self._writer.fragments()
+            self._reading = reading
+            super().__init__(str(self.path), SqliteLookup(reading), self._writer.fragments())
             if not to_read:
                 self._room.begin(spare_bytes_of(self._writer.connection))
                 self._log.look()
@@ -121,6 +98,10 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO namespace VALUES (1, ?)", (namespace_id,)
             )
 
+    def read(self, work: Callable[[], T]) -> T:
+        with Translated(self.path):
+            return work()
+
     @property
     def shortage(self) -> str:
         return self._room.shortage
@@ -130,25 +111,9 @@ class SqliteStore:
             with Translated(self.path):
                 self._log.look()
 
-    def fragments(self) -> list[FragmentId]:
-        return list(self._locals)
-
     def highest_entity_id(self) -> int:
         with Translated(self.path):
             return highest_entity_id(self._writer.connection)
-
-    def recorded(self, kinds: Sequence[int]) -> list[FragmentId]:
-        with Translated(self.path):
-            found = self._images.recorded(kinds)
-        return [fragment for fragment, local in self._locals.items() if local in found]
-
-    def timed(self) -> list[FragmentId]:
-        with Translated(self.path):
-            return [
-                fragment
-                for fragment, local in self._locals.items()
-                if self._due.next_due_ms(local, after_ms=0) != NEVER_MS
-            ]
 
     def create(self, fragments: Sequence[FragmentId]) -> None:
         new = [f for f in dict.fromkeys(fragments) if f not in self._locals]
@@ -167,11 +132,6 @@ class SqliteStore:
     def sweep(self) -> bool:
         return self._written(self._writer.sweep, is_for_payload=False)
 
-    def last_counters(self, fragments: Sequence[FragmentId]) -> list[int]:
-        with Translated(self.path):
-            found = self._images.last_counters() if fragments else {}
-        return [found.get(self._locals.get(fragment, -1), 0) for fragment in fragments]
-
     def commit(self, commits: Sequence[FragmentCommit]) -> None:
         located = [(self._local(commit.fragment), commit) for commit in commits]
         with Translated(self.path, self._writer):
@@ -182,139 +142,10 @@ class SqliteStore:
                 self._again(error, lambda: self._writer.commit(located), has_payload(commits))
             self._log.bound()
 
-    def load(self, fragment: FragmentId) -> FragmentImage:
-        local = self._local(fragment)
-        with Translated(self.path):
-            image = self._images.image(local)
-        counters = unpack_counters(local, image.counters)
-        if counters is None:
-            raise StoreError(
-                f"{self.path}: the counters of fragment {fragment.number} of entity "
-                f"{fragment.entity_id} are damaged; restore a copy of the file"
-            )
-        if image.damaged_kinds:
-            kinds = ", ".join(str(kind) for kind in sorted(set(image.damaged_kinds)))
-            raise StoreError(
-                f"{self.path}: records (of kind {kinds}) of fragment {fragment.number} of "
-                f"entity {fragment.entity_id} are damaged, and its promises are unknown "
-                "without them; restore a copy of the file, or give the promises up with "
-                "`shardbus check --repair`"
-            )
-        if image.damaged:
-            log.error(
-                "%s: %d records of message ids of fragment %s are damaged: duplicates of those "
-                "messages will not be recognised",
-                self.path,
-                image.damaged,
-                fragment,
-            )
-        return FragmentImage(counters, image.next_due_ms, image.remembered, image.records)
-
-    def read_line(
-        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
-    ) -> Page:
-        return self._page(self._ask(fragment, line, after + 1, count_max, bytes_max))
-
-    def read_heads(
-        self, fragment: FragmentId, line: int, *, after: int, count_max: int, bytes_max: int
-    ) -> Page:
-        ask = self._ask(fragment, line, after + 1, count_max, bytes_max)
-        ask.is_for_heads = True
-        return self._page(ask)
-
-    def browse(
-        self,
-        fragment: FragmentId,
-        line: int,
-        *,
-        start: int,
-        count_max: int,
-        bytes_max: int,
-        session_id: str | None = None,
-    ) -> Page:
-        assert session_id is None or line == MAIN_LINE, "only the main line has sessions"
-        ask = self._ask(fragment, line, start, count_max, bytes_max, session_id)
-        ask.states = BROWSABLE
-        return self._page(ask)
-
-    def read_entries(
-        self, fragment: FragmentId, sequence_numbers: Sequence[int], *, bytes_max: int
-    ) -> list[Entry | None]:
-        local = self._local(fragment)
-        with Translated(self.path):
-            return self._reader.entries(local, fragment.number, sequence_numbers, bytes_max)
-
-    def read_session(
-        self, fragment: FragmentId, session_id: str, *, after: int, count_max: int, bytes_max: int
-    ) -> Page:
-        return self._page(
-            self._ask(fragment, MAIN_LINE, after + 1, count_max, bytes_max, session_id)
-        )
-
-    def read_sessions(self, fragment: FragmentId, *, after: int, count_max: int) -> SessionPage:
-        ask = self._ask(fragment, MAIN_LINE, after + 1, count_max, 0)
-        with Translated(self.path):
-            return self._sessions.waiting(ask)
-
-    def list_sessions(
-        self, fragment: FragmentId, *, updated_after_ms: int, skip: int, count_max: int
-    ) -> list[str]:
-        local = self._local(fragment)
-        with Translated(self.path):
-            return self._sessions.names(
-                local, updated_after_ms=updated_after_ms, skip=skip, count_max=count_max
-            )
-
-    def read_state(self, fragment: FragmentId, session_id: str) -> bytes | None:
-        local = self._local(fragment)
-        with Translated(self.path):
-            return self._sessions.state(local, session_name(session_id))
-
-    def read_payloads(
-        self, fragment: FragmentId, sequence_numbers: Sequence[int]
-    ) -> list[bytes | None]:
-        local = self._local(fragment)
-        with Translated(self.path):
-            return self._reader.payloads(local, fragment.number, sequence_numbers)
-
-    def read_stage(
-        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
-    ) -> dict[int, bytes | None]:
-        local = self._local(fragment)
-        with Translated(self.path):
-            return self._images.stage(local, stage, after, until)
-
-    def check_stage(
-        self, fragment: FragmentId, stage: bytes, *, after: int = -1, until: int = BATCH_MAX
-    ) -> list[int]:
-        local = self._local(fragment)
-        with Translated(self.path):
-            return self._images.damaged_pieces(local, stage, after, until)
-
-    def read_due(
-        self,
-        fragment: FragmentId,
-        *,
-        now_ms: int,
-        count_max: int,
-        bytes_max: int,
-        claimed: Runs | None = None,
-    ) -> Due:
-        local = self._local(fragment)
-        with Translated(self.path):
-            return self._due.due(
-                local,
-                fragment.number,
-                now_ms=now_ms,
-                count_max=count_max,
-                bytes_max=bytes_max,
-                claimed=claimed,
-            )
-
     def close(self) -> None:
         """Also copies the log into the file and removes it."""
         with self._opened, Translated(self.path):
-            self._reader.connection.close()
+            self._reading.close()
             if not self.is_read_only:
                 self._log.begin_anew()
 
@@ -371,45 +202,6 @@ class SqliteStore:
                     raise
                 if not self._room.give_back(is_for_payload=False):
                     raise
-
-    def _ask(
-        self,
-        fragment: FragmentId,
-        line: int,
-        start: int,
-        count_max: int,
-        bytes_max: int,
-        session_id: str | None = None,
-    ) -> StoreQuestion:
-        return StoreQuestion(
-            self._local(fragment),
-            fragment.number,
-            line,
-            start=start,
-            count_max=count_max,
-            bytes_max=bytes_max,
-            session=None if session_id is None else session_name(session_id),
-        )
-
-    def _page(self, ask: StoreQuestion) -> Page:
-        with Translated(self.path):
-            return self._reader.page(ask)
-
-    def _local(self, fragment: FragmentId) -> int:
-        local = self._locals.get(fragment)
-        if local is None:
-            raise UnknownFragment(
-                f"{self.path}: there is no fragment {fragment.number} of entity "
-                f"{fragment.entity_id}"
-            )
-        return local
-
-
-def has_payload(commits: Sequence[FragmentCommit]) -> bool:
-    """Whether one of these commits has new messages, staged or not."""
-    return any(
-        isinstance(change, Append | StagePut) for commit in commits for change in commit.changes
-    )
 
 
 @final

@@ -7,30 +7,26 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final, final
 
-from shardbus.core.fragment.change import Adopt, StagePut, new_counters
+from shardbus.core.fragment.change import new_counters
 from shardbus.stores.base.store import FragmentCommit, FragmentId, NotStored, StoreError
-from shardbus.stores.sqlite.batch import Batch
-from shardbus.stores.sqlite.chunk import (
+from shardbus.stores.chunked.batch import Batch, planned
+from shardbus.stores.chunked.chunk import (
     COUNTER_MAX,
     LOCALS_MAX,
-    counter_of,
     key_of,
     pack_counters,
     unpack_counters,
 )
-from shardbus.stores.sqlite.directory import Chunk, Known, StoreDirectory, listed_chunks
-from shardbus.stores.sqlite.head import Head
-from shardbus.stores.sqlite.reader import StoreLookup
-from shardbus.stores.sqlite.rows import COLUMNS, Cell, Rows
-from shardbus.stores.sqlite.staged import Adopted, StagedPiece, unpack_staged
+from shardbus.stores.chunked.directory import Known, StoreDirectory
+from shardbus.stores.chunked.rows import COLUMNS, Cell, Rows
+from shardbus.stores.chunked.stages import FoundPiece, StageTables, StageWriter, drop_pieces
+from shardbus.stores.sqlite.lookup import SqliteLookup
 
 # Rows of one INSERT; a larger commit takes several in one transaction.
 ROWS_MAX: Final = 512
 # Statements are padded with unused rows to one of these sizes, so that few are ever prepared.
 STATEMENT_ROWS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-# Chunks that one INSERT adopts: their heads alone have two megabytes. A piece adds some.
-ADOPT_ROWS_MAX: Final = 256
-# The maximum that one call of `sweep` removes.
+# What one call of `sweep` removes at most.
 SWEEP_CHUNKS_MAX: Final = 256
 SWEEP_ENTRIES_MAX: Final = 1024
 SWEEP_SESSIONS_MAX: Final = 64
@@ -42,20 +38,9 @@ _INSERT: Final = tuple(
     (size, "INSERT INTO work VALUES " + ",".join([_ROW] * size)) for size in STATEMENT_ROWS
 )
 _NO_ROW: Final[list[Cell]] = [None] * COLUMNS
-_RECENT: Final = """
-SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' || due_at || ' ' ||
-    is_mixed || ' ' || coalesce(hex(bitmap), ''), ';')
-FROM recent LEFT JOIN gap USING (chunk)
-"""
 _NEXT: Final = """
 SELECT 1 + coalesce((SELECT max(id) FROM chunk), 0), 1 + max(
     coalesce((SELECT max(id) FROM part), 0), coalesce((SELECT max(part) FROM part_users), 0))
-"""
-_PLACES: Final = """
-SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' || due_at || ' ' ||
-    is_mixed || ' ' || coalesce(hex(bitmap), ''), ';')
-FROM place LEFT JOIN gap USING (chunk)
-WHERE first IN (SELECT (SELECT max(first) FROM place WHERE first <= value) FROM json_each(?1))
 """
 _MOVE: Final = (
     """
@@ -142,8 +127,9 @@ DELETE FROM record WHERE id IN (SELECT id FROM record WHERE local = ?1 LIMIT ?2)
 _SWEPT_PIECES: Final = "SELECT id, parts FROM stage WHERE local = ?1 LIMIT ?2"
 # Not through the view: every row of every commit would then evaluate one more trigger.
 _PUT_PIECE: Final = "INSERT INTO stage (local, stage, piece, data, parts) VALUES (?, ?, ?, ?, ?)"
-_PIECE: Final = "SELECT id, parts FROM stage WHERE local = ? AND stage = ? AND piece = ?"
-_PIECES: Final = "SELECT id, parts FROM stage WHERE local = ? AND stage = ? AND piece <= ?"
+_PIECES: Final = """
+SELECT id, parts FROM stage WHERE local = ? AND stage = ? AND piece BETWEEN ? AND ?
+"""
 _PIECE_DATA: Final = "SELECT id, data FROM stage WHERE local = ? AND stage = ? AND piece = ?"
 _DROP_PIECES: Final = "DELETE FROM stage WHERE id IN (SELECT value FROM json_each(?))"
 _PUT_PART: Final = "INSERT INTO part VALUES (?, ?)"
@@ -155,7 +141,48 @@ _DROP_PARTS: Final = (
 
 
 @final
-class StoreWriter(StoreLookup):
+class SqliteStages(StageTables):
+    """The stages of a store, within the transaction of its writer."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def insert_rows(self, rows: Rows) -> None:
+        insert_cells(self._connection, rows.cells)
+
+    def find_pieces(self, local: int, stage: bytes, first: int, last: int) -> list[FoundPiece]:
+        return self.find(_PIECES, (local, stage, first, last))
+
+    def find(self, sql: str, parameters: tuple[int | bytes, ...]) -> list[FoundPiece]:
+        """Pieces that a query of rows and lists of parts finds."""
+        found: list[FoundPiece] = []
+        for number, listed in self._connection.execute(sql, parameters):
+            found.append((number, [int(part) for part in listed[1:-1].split(",") if part]))
+        return found
+
+    def piece_row(self, local: int, stage: bytes, piece: int) -> tuple[int, bytes]:
+        row = self._connection.execute(_PIECE_DATA, (local, stage, piece)).fetchone()
+        return (0, b"") if row is None or not isinstance(row[1], bytes) else (row[0], row[1])
+
+    def put_piece(
+        self, local: int, stage: bytes, piece: int, packed: bytes, parts: list[int]
+    ) -> None:
+        self._connection.execute(_PUT_PIECE, (local, stage, piece, packed, str(parts)))
+
+    def put_part(self, number: int, body: bytes) -> None:
+        self._connection.execute(_PUT_PART, (number, body))
+        self._connection.execute(_USE_PART, (number,))
+
+    def drop_rows(self, pieces: list[int]) -> None:
+        self._connection.execute(_DROP_PIECES, (str(pieces),))
+
+    def drop_parts(self, parts: list[int]) -> None:
+        for statement in _DROP_PARTS:
+            self._connection.execute(statement, (str(parts),))
+
+
+@final
+class StoreWriter(SqliteLookup):
     """Everything that changes a store. Its memory is thrown away when a statement fails."""
 
     def __init__(self, connection: sqlite3.Connection, recent_max: int) -> None:
@@ -163,6 +190,7 @@ class StoreWriter(StoreLookup):
         self._recent_max = recent_max
         self._directory: StoreDirectory | None = None
         self._known = Known()
+        self._stages = SqliteStages(connection)
 
     def fragments(self) -> dict[FragmentId, int]:
         """The local numbers of all fragments that exist."""
@@ -221,7 +249,9 @@ class StoreWriter(StoreLookup):
         for sql in _SWEEP_KEYED:
             removed += self.connection.execute(sql, (low, high, SWEEP_ENTRIES_MAX)).rowcount
         removed += self.connection.execute(_SWEEP_RECORDS, (local, SWEEP_RECORDS_MAX)).rowcount
-        removed += self._drop_pieces(_SWEPT_PIECES, (local, SWEEP_PIECES_MAX))
+        pieces = self._stages.find(_SWEPT_PIECES, (local, SWEEP_PIECES_MAX))
+        drop_pieces(self._stages, pieces)
+        removed += len(pieces)
         if removed == 0:
             for sql in _SWEEP_SESSIONS:
                 removed += self.connection.execute(sql, (local, SWEEP_SESSIONS_MAX)).rowcount
@@ -232,28 +262,14 @@ class StoreWriter(StoreLookup):
 
     def commit(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
         try:
-            batch = self._planned(commits)
+            directory = self._loaded()
+            batch = planned(self, directory, self._known, commits)
         except (StoreError, sqlite3.Error, OSError):
             raise
         except Exception as bug:
             # The commit is invalid, and nothing is written before everything is planned.
             raise NotStored(f"internal error: {bug!r}") from bug
         self._store(batch)
-
-    def _planned(self, commits: Sequence[tuple[int, FragmentCommit]]) -> Batch:
-        batch = Batch(self._loaded(), self._known)
-        for local, commit in commits:
-            batch.add(local, commit)
-        missing = batch.find()
-        if missing:
-            text = self.text(_PLACES, (str(missing),))
-            batch.learn(missing, listed_chunks(text, is_recent=False))
-        needed = batch.unread()
-        heads = self.heads_of(list(needed)) if needed else {}
-        batch.plan(
-            {number: Head(first, heads.get(number, b"")) for number, first in needed.items()}
-        )
-        return batch
 
     def roll_back(self) -> None:
         """After a failure: nothing was stored, and the memory must be loaded again."""
@@ -265,7 +281,7 @@ class StoreWriter(StoreLookup):
         if self._directory is not None:
             return self._directory
         directory = StoreDirectory()
-        for chunk in listed_chunks(self.text(_RECENT, ()), is_recent=True):
+        for chunk in self.recent():
             directory.add_recent(chunk)
         known = Known()
         known.next_chunk, known.next_part = self.connection.execute(_NEXT).fetchone()
@@ -282,109 +298,28 @@ class StoreWriter(StoreLookup):
         cells = batch.rows.cells
         is_full = batch.directory.recent_count > self._recent_max
         if batch.rows.count() <= ROWS_MAX and not is_full and not batch.stages:
-            self._insert(cells)
+            insert_cells(self.connection, cells)
             return
         self.connection.execute("BEGIN IMMEDIATE")
         step = ROWS_MAX * COLUMNS
         for start in range(0, len(cells), step):
-            self._insert(cells[start : start + step])
+            insert_cells(self.connection, cells[start : start + step])
         if batch.stages:
-            self._store_stages(batch)
+            StageWriter(self._stages, batch).store()
         if batch.directory.recent_count > self._recent_max:
             self._move_recent()
             batch.directory.age()
         self.connection.execute("COMMIT")
 
-    def _store_stages(self, batch: Batch) -> None:
-        rows = Rows()
-        adopted: list[int] = []
-        for local, change in batch.stages:
-            if isinstance(change, Adopt):
-                adopted.append(self._adopt(local, change, batch, rows))
-                if rows.count() >= ADOPT_ROWS_MAX:
-                    self._insert(rows.cells)
-                    rows = Rows()
-                continue
-            if adopted:
-                # Before the end of their stage, which would remove their parts too.
-                self.connection.execute(_DROP_PIECES, (str(adopted),))
-                adopted = []
-            if isinstance(change, StagePut):
-                self._put_piece(local, change, batch.known)
-            else:
-                self._drop_pieces(_PIECES, (local, change.stage, change.until))
-        self._insert(rows.cells)
-        if adopted:
-            self.connection.execute(_DROP_PIECES, (str(adopted),))
-
-    def _put_piece(self, local: int, change: StagePut, known: Known) -> None:
-        self._drop_pieces(_PIECE, (local, change.stage, change.piece))
-        piece = StagedPiece(local, change.stage, change.piece, change.data)
-        for body in piece.keep(change.payloads, known.next_part):
-            self.connection.execute(_PUT_PART, (known.next_part, body))
-            self.connection.execute(_USE_PART, (known.next_part,))
-            known.next_part += 1
-        row = (local, change.stage, change.piece, piece.pack(), str(piece.part_numbers()))
-        self.connection.execute(_PUT_PIECE, row)
-
-    def _drop_pieces(self, sql: str, parameters: tuple[int | bytes, ...]) -> int:
-        """Remove pieces with their parts; returns how many."""
-        pieces: list[int] = []
-        parts: list[str] = []
-        for number, listed in self.connection.execute(sql, parameters):
-            pieces.append(number)
-            if listed != "[]":
-                parts.append(listed[1:-1])
-        if parts:
-            for statement in _DROP_PARTS:
-                self.connection.execute(statement, (f"[{','.join(parts)}]",))
-        if pieces:
-            self.connection.execute(_DROP_PIECES, (str(pieces),))
-        return len(pieces)
-
-    def _adopt(self, local: int, change: Adopt, batch: Batch, rows: Rows) -> int:
-        """Make chunks of the parts of a piece in place; returns the row of the piece."""
-        name = (local, change.stage, change.piece)
-        row = self.connection.execute(_PIECE_DATA, name).fetchone()
-        piece = unpack_staged(row[1]) if row is not None and isinstance(row[1], bytes) else None
-        if piece is None or piece.name() != name or piece.count() != change.count:
-            raise NotStored(
-                f"piece {change.piece} of a stage differs from what is to be published: the "
-                "fragment must be loaded again"
-            )
-        known = batch.known
-        if local not in known.has_parts:
-            known.has_parts.add(local)
-            rows.has_parts(local)
-        position = 0
-        for part in piece.parts:
-            key = key_of(local, counter_of(change.first) + position)
-            self._add_adopted(Adopted(key, part, change, position), batch, rows)
-            position += len(part.sizes)
-        number: int = row[0]
-        return number
-
-    def _add_adopted(self, adopted: Adopted, batch: Batch, rows: Rows) -> None:
-        number = batch.known.next_chunk
-        batch.known.next_chunk += 1
-        chunk = Chunk(
-            number,
-            adopted.first,
-            adopted.count,
-            adopted.size_bytes,
-            adopted.due_at_ms,
-            adopted.is_mixed,
-        )
-        rows.append(chunk, adopted.head, str([adopted.part]))
-        batch.directory.add_recent(chunk)
-
-    def _insert(self, cells: list[Cell]) -> None:
-        count = len(cells) // COLUMNS
-        if count == 0:
-            return
-        size, sql = next(statement for statement in _INSERT if statement[0] >= count)
-        self.connection.execute(sql, cells + _NO_ROW * (size - count))
-
     def _move_recent(self) -> None:
         for sql in _MOVE:
             self.connection.execute(sql)
+
+
+def insert_cells(connection: sqlite3.Connection, cells: list[Cell]) -> None:
+    """Rows for the view `work`, in one statement; not more than ROWS_MAX."""
+    count = len(cells) // COLUMNS
+    if count == 0:
+        return
+    size, sql = next(statement for statement in _INSERT if statement[0] >= count)
+    connection.execute(sql, cells + _NO_ROW * (size - count))

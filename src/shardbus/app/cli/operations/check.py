@@ -8,11 +8,19 @@ from pathlib import Path
 import click
 
 from shardbus.app.cli.console import Console, run_command
+from shardbus.app.server.store_kinds import DEFAULT_STORE
 
 
 @click.command(
     params=[
         click.Argument(["directory"], type=click.Path(path_type=Path)),
+        click.Option(
+            ["--store"],
+            default=DEFAULT_STORE,
+            show_default=True,
+            envvar="SHARDBUS_STORE",
+            help="Kind of its stores, as the server has it.",
+        ),
         click.Option(
             ["--repair", "is_repairing"],
             is_flag=True,
@@ -27,7 +35,9 @@ from shardbus.app.cli.console import Console, run_command
         click.Option(["--json", "is_json"], is_flag=True, help="Print one JSON document."),
     ]
 )
-def check(directory: Path, is_repairing: bool, is_adopting: bool, is_json: bool) -> None:
+def check(
+    directory: Path, store: str, is_repairing: bool, is_adopting: bool, is_json: bool
+) -> None:
     """Examine the data DIRECTORY of a stopped server.
 
     Exit code 0: everything is sound, or was after the repair. 1: damage was found, and is listed.
@@ -39,6 +49,8 @@ def check(directory: Path, is_repairing: bool, is_adopting: bool, is_json: bool)
         # Late, so that a client command does not pay for loading the stores.
         from shardbus.app.cli.operations.check_report import run_check
 
-        return run_check(console, directory, is_repairing=is_repairing, is_adopting=is_adopting)
+        return run_check(
+            console, directory, store, is_repairing=is_repairing, is_adopting=is_adopting
+        )
 
     sys.exit(run_command(console, command))

@@ -16,7 +16,7 @@ import click
 from shardbus.app.cli.console import Console, Json
 from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
 from shardbus.app.server.data_directory import data_directory
-from shardbus.app.server.store_kinds import new_namespace_id, stores_of
+from shardbus.app.server.store_kinds import DEFAULT_STORE, new_namespace_id, stores_of
 from shardbus.stores.base.backup import copy_name
 from shardbus.stores.base.check import (
     NOBODY,
@@ -39,23 +39,32 @@ RANGES_SHOWN: Final = 8
 
 
 def run_check(
-    console: Console, directory: Path, *, is_repairing: bool = False, is_adopting: bool = False
+    console: Console,
+    directory: Path,
+    store: str = DEFAULT_STORE,
+    *,
+    is_repairing: bool = False,
+    is_adopting: bool = False,
 ) -> int:
     """The exit code; raises CommandError when the directory cannot be examined."""
     if not directory.is_dir():
         raise Usage(f"{directory} is not a directory; give the data directory of a server")
-    verdict = examined(directory, is_repairing=is_repairing, is_adopting=is_adopting)
+    verdict = examined(directory, store, is_repairing=is_repairing, is_adopting=is_adopting)
     console.show(verdict.document(), verdict.text())
     return verdict.exit_code()
 
 
 def examined(
-    directory: Path, *, is_repairing: bool = False, is_adopting: bool = False
+    directory: Path,
+    store: str = DEFAULT_STORE,
+    *,
+    is_repairing: bool = False,
+    is_adopting: bool = False,
 ) -> CheckVerdict:
     """What is found in a directory; CommandError when it cannot be examined."""
-    stores = stores_of(directory)
+    stores = stores_of(directory, store)
     now_ms, new_id = int(time.time() * 1000), new_namespace_id()
-    with unserved(directory):
+    with unserved(directory, store):
         names = stores.names()
         if not names and not stores.has_catalogue():
             raise Usage(f"{directory} has no store and no catalogue: it is not a data directory")
@@ -79,13 +88,13 @@ def examined(
 
 
 @contextmanager
-def unserved(directory: Path) -> Iterator[None]:
+def unserved(directory: Path, store: str = DEFAULT_STORE) -> Iterator[None]:
     """Holds the locks of the directory and of all its stores; Unavailable when one is taken.
 
     CommandError, without creating even a lock, when another build made the directory.
     """
     try:
-        stores_of(directory).refuse_other_builds()
+        stores_of(directory, store).refuse_other_builds()
     except OtherBuild as error:
         raise CommandError(str(error)) from error
     try:

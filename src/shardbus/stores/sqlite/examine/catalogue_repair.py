@@ -12,14 +12,9 @@ from pathlib import Path
 
 from shardbus.stores.base.catalogue import rules_from_json
 from shardbus.stores.base.check import CatalogueReport
+from shardbus.stores.base.document import checksum_of, sound_entity
 from shardbus.stores.base.store import OtherBuild, StoreError, Unfinished
-from shardbus.stores.sqlite.catalogue import (
-    APPLICATION_ID,
-    SqliteCatalogue,
-    checksum_of,
-    refuse_strange,
-    sound_entity,
-)
+from shardbus.stores.sqlite.catalogue import APPLICATION_ID, SqliteCatalogue, refuse_strange
 from shardbus.stores.sqlite.database import store_error
 from shardbus.stores.sqlite.examine.salvage import Row, Salvage, integer, open_unchanged
 from shardbus.stores.sqlite.examine.swapping import fold_log, put_in_place, remove_file

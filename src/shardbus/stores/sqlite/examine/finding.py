@@ -9,7 +9,7 @@ from shardbus.core.fragment.change import Counters, LineCounters, new_counters
 from shardbus.core.message import ACTIVE, DEFERRED, SET_ASIDE, Entry
 from shardbus.stores.base.check import Damage, StoreReport
 from shardbus.stores.base.record import SIZE_BYTES, Record
-from shardbus.stores.sqlite.chunk import (
+from shardbus.stores.chunked.chunk import (
     COUNTER_MAX,
     holes_of,
     sequence_base,
@@ -19,8 +19,8 @@ from shardbus.stores.sqlite.chunk import (
     unpack_head,
     unpack_state,
 )
+from shardbus.stores.chunked.staged import StagedPiece
 from shardbus.stores.sqlite.examine.salvage import Row, blob, integer
-from shardbus.stores.sqlite.staged import StagedPiece
 
 
 class FoundPlace(NamedTuple):

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import final
 
-from shardbus.stores.sqlite.chunk import assembled, head_key, is_shared, local_of, unpack_spots
+from shardbus.stores.chunked.chunk import assembled, head_key, is_shared, local_of, unpack_spots
 from shardbus.stores.sqlite.examine.finding import Findings, Owner, Stored
 from shardbus.stores.sqlite.examine.salvage import Row, Salvage, Unreadable, blob, integer
 

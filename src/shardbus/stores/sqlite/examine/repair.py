@@ -15,7 +15,7 @@ from shardbus.core.fragment.change import Counters, new_counters
 from shardbus.core.message import MAIN_LINE, SET_ASIDE, Entry
 from shardbus.stores.base.check import Progress, Repaired
 from shardbus.stores.base.record import HOLE, SIZE_BYTES, is_whole
-from shardbus.stores.sqlite.chunk import (
+from shardbus.stores.chunked.chunk import (
     CHUNK_SPAN_MAX,
     COUNTER_MAX,
     assembled,
@@ -29,6 +29,7 @@ from shardbus.stores.sqlite.chunk import (
     unpack_session_state,
     unpack_spots,
 )
+from shardbus.stores.chunked.staged import StagedPiece
 from shardbus.stores.sqlite.database import (
     FileLock,
     open_writer,
@@ -47,7 +48,6 @@ from shardbus.stores.sqlite.examine.finding import (
 )
 from shardbus.stores.sqlite.examine.salvage import Salvage, blob, integer, open_unchanged
 from shardbus.stores.sqlite.examine.swapping import fold_log, put_in_place, remove_file
-from shardbus.stores.sqlite.staged import StagedPiece
 
 # Where counters are lost, or records of forwarded messages may be, sequence numbers continue this
 # far after the last one found, so that none is given out twice.

@@ -8,7 +8,7 @@ from typing import Final, final
 
 from shardbus.core.message import ACTIVE
 from shardbus.core.sessions.key import session_key_of
-from shardbus.stores.sqlite.chunk import (
+from shardbus.stores.chunked.chunk import (
     local_of,
     sequence_of,
     session_state_bytes,

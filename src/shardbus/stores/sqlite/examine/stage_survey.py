@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, final
 
+from shardbus.stores.chunked.staged import StagedPiece, unpack_staged
 from shardbus.stores.sqlite.examine.finding import Findings, Owner, Sink
 from shardbus.stores.sqlite.examine.part_survey import PartSurvey, listed_parts
 from shardbus.stores.sqlite.examine.salvage import Row, Salvage, blob, integer
-from shardbus.stores.sqlite.staged import StagedPiece, unpack_staged
 
 _LOST: Final = "the stage of this piece can no longer be published and must be staged again"
 

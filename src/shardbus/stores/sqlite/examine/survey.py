@@ -15,7 +15,7 @@ from shardbus.core.fragment.change import LineCounters
 from shardbus.core.message import MAIN_LINE, NEVER_MS, SET_ASIDE, TRANSFER_DEAD_LETTER_LINE
 from shardbus.stores.base.check import Progress, StoreReport
 from shardbus.stores.base.record import SIZE_BYTES, is_whole
-from shardbus.stores.sqlite.chunk import (
+from shardbus.stores.chunked.chunk import (
     CHUNK_SPAN_MAX,
     due_of,
     head_key,

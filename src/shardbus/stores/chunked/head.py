@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import final
 
 from shardbus.stores.base.record import HOLE, SIZE_BYTES
-from shardbus.stores.sqlite.chunk import is_shared, unpack_head, unpack_spots
+from shardbus.stores.chunked.chunk import is_shared, unpack_head, unpack_spots
 
 
 @final

@@ -15,11 +15,9 @@ from shardbus.stores.base.record import (
     is_whole,
 )
 from shardbus.stores.base.store import Page
-from shardbus.stores.sqlite.chunk import (
-    CHUNK_SPAN_MAX,
+from shardbus.stores.chunked.chunk import (
     holes_of,
     sequence_of,
-    unpack_gap,
     unpack_head,
 )
 
@@ -170,49 +168,3 @@ def entry_of(base: int, key: int, record: Record) -> Entry:
         enqueued_at_ms=record[ENQUEUED_AT_MS],
         expires_at_ms=record[EXPIRES_AT_MS],
     )
-
-
-def chunk_rows(text: str | None) -> list[ChunkRow]:
-    """Parse rows of `first span size chunk gap-in-hex`, ascending by first key."""
-    rows: list[ChunkRow] = []
-    if not text:
-        return rows
-    for line in text.split(";"):
-        first, span, size, number, gap = line.split(" ")
-        key = int(first)
-        gone = unpack_gap(key, bytes.fromhex(gap)) if gap else 0
-        rows.append(ChunkRow(key, min(int(span), CHUNK_SPAN_MAX), int(size), int(number), gone))
-    rows.sort(key=_first)
-    return rows
-
-
-def _first(row: ChunkRow) -> int:
-    return row.first
-
-
-def entry_rows(text: str | None) -> list[EntryRow]:
-    """Parse rows of `key size chunk state-in-hex`."""
-    rows: list[EntryRow] = []
-    if not text:
-        return rows
-    for line in text.split(";"):
-        key, size, number, data = line.split(" ")
-        rows.append(EntryRow(int(key), int(size), int(number), bytes.fromhex(data)))
-    return rows
-
-
-def cut(text: str | None, heads: bytes, bodies: bytes) -> dict[int, tuple[bytes, bytes]]:
-    """Heads and bodies by number, from rows of `number head-bytes body-bytes` and both joined."""
-    found: dict[int, tuple[bytes, bytes]] = {}
-    if not text:
-        return found
-    head_at = 0
-    body_at = 0
-    for line in text.split(";"):
-        number, head_bytes, body_bytes = line.split(" ")
-        head_end = head_at + int(head_bytes)
-        body_end = body_at + int(body_bytes)
-        found[int(number)] = (heads[head_at:head_end], bodies[body_at:body_end])
-        head_at = head_end
-        body_at = body_end
-    return found

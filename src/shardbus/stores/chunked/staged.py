@@ -19,7 +19,7 @@ from xxhash import xxh3_64_intdigest
 from shardbus.core.fragment.change import Adopt
 from shardbus.core.message import NEVER_MS
 from shardbus.stores.base.record import Record
-from shardbus.stores.sqlite.chunk import (
+from shardbus.stores.chunked.chunk import (
     CHUNK_BYTES_MAX,
     CHUNK_COUNT_MAX,
     FORMAT_VERSION,

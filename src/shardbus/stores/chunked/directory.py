@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from typing import Final, final
 
-from shardbus.stores.sqlite.chunk import local_of, unpack_gap
+from shardbus.stores.chunked.chunk import local_of
 
 # Chunks listed in `recent`, and thus in memory, before they are moved to `place`.
 RECENT_MAX: Final = 2048
@@ -45,13 +45,24 @@ class Chunk:
 
 @final
 class Known:
-    """Numbers that continue with every commit, and which fragments have chunks with parts."""
+    """Numbers that go on with every commit, and which fragments have chunks with parts.
 
-    def __init__(self) -> None:
+    Where chunks are `by_key`, the number of a chunk is its first key.
+    """
+
+    def __init__(self, *, by_key: bool = False) -> None:
+        self.by_key = by_key
         self.next_chunk = 1
         self.next_part = 1
         self.last_counters: dict[int, int] = {}
         self.has_parts: set[int] = set()
+
+    def take_number(self, first: int) -> int:
+        """The number of a new chunk."""
+        if self.by_key:
+            return first
+        self.next_chunk += 1
+        return self.next_chunk - 1
 
 
 @final
@@ -119,17 +130,3 @@ class StoreDirectory:
     def _forget(self, is_recent: bool) -> None:
         for chunk in [c for c in self._chunks.values() if c.is_recent is is_recent]:
             self.drop(chunk)
-
-
-def listed_chunks(text: str | None, *, is_recent: bool) -> list[Chunk]:
-    """Parse rows of `first span size chunk due mixed gap-in-hex`."""
-    chunks: list[Chunk] = []
-    for line in text.split(";") if text else ():
-        first, span, size, number, due_at, mixed, gap = line.split(" ")
-        chunk = Chunk(int(number), int(first), int(span), int(size), int(due_at), mixed == "1")
-        chunk.is_recent = is_recent
-        chunk.has_gap = gap != ""
-        # A damaged gap counts as empty: a reader of the chunk treats all its messages as damaged.
-        chunk.gone = max(unpack_gap(chunk.first, bytes.fromhex(gap)), 0) if gap else 0
-        chunks.append(chunk)
-    return chunks

@@ -1,4 +1,4 @@
-"""How a SQLite store finds the messages that are due."""
+"""How a store with chunks finds the messages whose time has come."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -9,48 +9,12 @@ from shardbus.core.message import NEVER_MS, SCHEDULED, Entry
 from shardbus.core.runs import Runs
 from shardbus.stores.base.record import EXPIRES_AT_MS, Record
 from shardbus.stores.base.store import Due
-from shardbus.stores.sqlite.chunk import sequence_base, sequence_of, unpack_state
-from shardbus.stores.sqlite.page import ChunkRow, EntryRow, chunk_rows, entry_of
-from shardbus.stores.sqlite.reader import ReadSnapshot, StoreLookup
+from shardbus.stores.chunked.chunk import sequence_base, sequence_of, unpack_state
+from shardbus.stores.chunked.lookup import DueRow, Lookup, ReadSnapshot
+from shardbus.stores.chunked.page import ChunkRow, EntryRow, entry_of
 
 # Heads that one query returns in the search for expired messages.
 HEADS_MAX: Final = 64
-
-_CHUNKS_DUE: Final = """
-SELECT group_concat(due_at || ' ' || first || ' ' || count || ' ' || size || ' ' || chunk || ' ' ||
-    coalesce(hex(bitmap), ''), ';')
-FROM (
-    SELECT * FROM (
-        SELECT first, count, size, chunk, due_at FROM place
-        WHERE first >> 43 = ?1 AND due_at > 0 AND due_at <= ?2
-        ORDER BY due_at, first LIMIT ?3 + ?4)
-    UNION ALL
-    SELECT first, count, size, chunk, due_at FROM recent
-    WHERE first >> 43 = ?1 AND due_at > 0 AND due_at <= ?2
-    ORDER BY due_at, first LIMIT ?3 OFFSET ?4)
-LEFT JOIN gap USING (chunk)
-"""
-# The moment comes before the term of the partial index: SQLite searches by the first of the two and
-# would otherwise scan everything overdue.
-NEXT_DUE: Final = """
-SELECT min(due_at) FROM (
-    SELECT min(due_at) AS due_at FROM place
-    WHERE first >> 43 = ?1 AND due_at > ?2 AND due_at > 0
-    UNION ALL
-    SELECT min(due_at) FROM recent
-    WHERE first >> 43 = ?1 AND due_at > ?2 AND due_at > 0
-    UNION ALL
-    SELECT min(due_at) FROM entry
-    WHERE key >> 43 = ?1 AND due_at > ?2 AND due_at > 0)
-"""
-_ENTRIES_DUE: Final = """
-SELECT group_concat(due_at || ' ' || line || ' ' || state || ' ' ||
-    key || ' ' || size || ' ' || chunk || ' ' || hex(data), ';')
-FROM (
-    SELECT due_at, line, state, key, size, chunk, data FROM entry
-    WHERE key >> 43 = ?1 AND due_at > 0 AND due_at <= ?2
-    ORDER BY due_at, key LIMIT ?3 OFFSET ?4)
-"""
 
 
 @final
@@ -70,8 +34,11 @@ class Found:
 
 
 @final
-class DueReader(StoreLookup):
-    """Finds due messages, each time on one state of the database."""
+class DueReader:
+    """Finds what is due, each time on one state of the database."""
+
+    def __init__(self, lookup: Lookup) -> None:
+        self._lookup = lookup
 
     def due(
         self,
@@ -86,8 +53,8 @@ class DueReader(StoreLookup):
         base = sequence_base(number)
         limit = count_max + 1
         held = Runs() if claimed is None else claimed
-        with ReadSnapshot(self.connection):
-            next_due_ms = self.next_due_ms(local, after_ms=now_ms)
+        with ReadSnapshot(self._lookup):
+            next_due_ms = self._lookup.next_due_ms(local, now_ms)
             found = self._entries(base, local, now_ms, limit, held)
             chunks = self._chunks(base, local, now_ms, limit, held)
             later_ms = self._open_chunks(base, chunks, now_ms, count_max, found, held)
@@ -102,11 +69,6 @@ class DueReader(StoreLookup):
             [one.entry for one in taken if one.is_damaged],
         )
 
-    def next_due_ms(self, local: int, *, after_ms: int) -> int:
-        """The next due moment after a moment; messages of one chunk may be due a little later."""
-        earliest = self.connection.execute(NEXT_DUE, (local, after_ms)).fetchone()[0]
-        return NEVER_MS if earliest is None else int(earliest)
-
     def _entries(
         self, base: int, local: int, now_ms: int, limit: int, claimed: Runs
     ) -> list[Found]:
@@ -114,7 +76,7 @@ class DueReader(StoreLookup):
         found: list[Found] = []
         passed = 0
         while len(found) < limit:
-            rows = _due_entries(base, self.text(_ENTRIES_DUE, (local, now_ms, limit, passed)))
+            rows = _due_entries(base, self._lookup.due_entries(local, now_ms, limit, passed))
             found += [one for one in rows if not claimed.contains(one.entry.sequence_number)]
             passed += len(rows)
             if len(rows) < limit:
@@ -128,7 +90,7 @@ class DueReader(StoreLookup):
         found: list[ChunkRow] = []
         passed = 0
         while len(found) < limit:
-            rows = _due_chunks(self.text(_CHUNKS_DUE, (local, now_ms, limit, passed)))
+            rows = self._lookup.due_chunks(local, now_ms, limit, passed)
             found += [row for row in rows if not _is_claimed(base, row, claimed)]
             passed += len(rows)
             if len(rows) < limit:
@@ -154,7 +116,7 @@ class DueReader(StoreLookup):
             if expired > count_max:
                 break
             group = rows[at : at + HEADS_MAX]
-            heads = self.records_of({row.number: row.first for row in group})
+            heads = self._lookup.records_of({row.number: row.first for row in group})
             for row in group:
                 records = heads[row.number]
                 if records is None or row.gone < 0:
@@ -172,41 +134,29 @@ class DueReader(StoreLookup):
             if one.row is not None and one.entry.state == SCHEDULED and not one.is_damaged
         }
         rows = [one.row for one in by_key.values() if one.row is not None]
-        for row, payload in self.own_payloads(rows):
+        for row, payload in self._lookup.own_payloads(rows):
             one = by_key[row.key]
             one.entry.payload = payload
             one.is_damaged = payload is None
 
 
-def _due_entries(base: int, text: str | None) -> list[Found]:
+def _due_entries(base: int, rows: list[DueRow]) -> list[Found]:
     found: list[Found] = []
-    for line_text in text.split(";") if text else ():
-        due_at, line, state, key, size, number, data = line_text.split(" ")
-        row = EntryRow(int(key), int(size), int(number), bytes.fromhex(data))
+    for due_ms, line, state, row in rows:
         entry = unpack_state(row.key, base, row.data)
         if entry is not None:
-            found.append(Found(int(due_at), entry, row))
+            found.append(Found(due_ms, entry, row))
             continue
         told = Entry(
             sequence_of(base, row.key),
             None,
             row.size_bytes,
             enqueued_at_ms=NEVER_MS,
-            line=int(line),
-            state=int(state),
+            line=line,
+            state=state,
         )
-        found.append(Found(int(due_at), told, row, is_damaged=True))
+        found.append(Found(due_ms, told, row, is_damaged=True))
     return found
-
-
-def _due_chunks(text: str | None) -> list[ChunkRow]:
-    """Parse rows of `due-at` and the columns of `chunk_rows`, the earliest first."""
-    dues: list[tuple[int, ChunkRow]] = []
-    for line in text.split(";") if text else ():
-        due_at, rest = line.split(" ", 1)
-        dues.append((int(due_at), chunk_rows(rest)[0]))
-    dues.sort(key=_moment)
-    return [row for _, row in dues]
 
 
 def _is_claimed(base: int, row: ChunkRow, claimed: Runs) -> bool:
@@ -259,7 +209,3 @@ def _earlier(first_ms: int, second_ms: int) -> int:
 
 def _order(one: Found) -> tuple[int, int]:
     return one.due_ms, one.entry.sequence_number
-
-
-def _moment(due: tuple[int, ChunkRow]) -> int:
-    return due[0]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.message import Entry
-from shardbus.stores.sqlite.chunk import pack_gap, pack_state, session_of
-from shardbus.stores.sqlite.directory import Chunk
+from shardbus.stores.chunked.chunk import pack_gap, pack_state, session_of
+from shardbus.stores.chunked.directory import Chunk
 
 # Each of the first ten has a trigger of its own.
 APPEND: Final = 1

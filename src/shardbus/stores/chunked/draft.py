@@ -7,8 +7,8 @@ from typing import Final, final
 
 from shardbus.core.message import Entry
 from shardbus.stores.base.record import Record
-from shardbus.stores.sqlite.breath import Breath
-from shardbus.stores.sqlite.chunk import (
+from shardbus.stores.chunked.breath import Breath
+from shardbus.stores.chunked.chunk import (
     CHUNK_BYTES_MAX,
     CHUNK_COUNT_MAX,
     CHUNK_SPAN_MAX,

@@ -1,9 +1,10 @@
-"""A commit as rows for the view `work`: computed in memory first, then stored in one statement."""
+"""A commit as rows: decided in memory first, then stored in one statement."""
 # Compiled by mypyc.
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from typing import final
 
 from shardbus.core.fragment.change import (
@@ -25,8 +26,8 @@ from shardbus.core.message import Entry
 from shardbus.core.sessions.key import session_key
 from shardbus.stores.base.record import DIGEST, SIZE_BYTES, Record
 from shardbus.stores.base.store import FragmentCommit, NotStored
-from shardbus.stores.sqlite.breath import Breath
-from shardbus.stores.sqlite.chunk import (
+from shardbus.stores.chunked.breath import Breath
+from shardbus.stores.chunked.chunk import (
     COUNTER_MAX,
     counter_of,
     due_of,
@@ -43,10 +44,11 @@ from shardbus.stores.sqlite.chunk import (
     pack_shared,
     record_of,
 )
-from shardbus.stores.sqlite.directory import Chunk, Known, StoreDirectory
-from shardbus.stores.sqlite.draft import ChunkDraft, Run, Shares, has_common
-from shardbus.stores.sqlite.head import Head
-from shardbus.stores.sqlite.rows import Rows
+from shardbus.stores.chunked.directory import Chunk, Known, StoreDirectory
+from shardbus.stores.chunked.draft import ChunkDraft, Run, Shares, has_common
+from shardbus.stores.chunked.head import Head
+from shardbus.stores.chunked.lookup import Lookup
+from shardbus.stores.chunked.rows import Rows
 
 StageChange = StagePut | StageDrop | Adopt
 
@@ -349,7 +351,7 @@ class Batch:
             self._add_entry(draft.first, draft.entry, draft.size_bytes, head, body)
             return
         due_at_ms, is_mixed = due_of(draft.records, 0)
-        number = self._take_number()
+        number = self.known.take_number(draft.first)
         chunk = Chunk(number, draft.first, draft.span(), draft.size_bytes, due_at_ms, is_mixed)
         self.rows.append(chunk, head, body)
         if draft.positions:
@@ -369,7 +371,7 @@ class Batch:
         self.rows.bring(
             key,
             entry,
-            number=self._take_number(),
+            number=self.known.take_number(key),
             size_bytes=size_bytes,
             head=head,
             body=body,
@@ -383,17 +385,13 @@ class Batch:
         self.rows.move(
             key,
             entry,
-            number=self._take_number(),
+            number=self.known.take_number(key),
             size_bytes=record[SIZE_BYTES],
             head=pack_head(key, [record]),
             chunk=chunk.number,
             part=part,
             start=start,
         )
-
-    def _take_number(self) -> int:
-        self.known.next_chunk += 1
-        return self.known.next_chunk - 1
 
     def _remove(self, key: int, chunk: Chunk | None) -> None:
         """Remove a message of an earlier commit; without a chunk it was an entry."""
@@ -459,3 +457,22 @@ def _check_next(sequence_number: int, last: int) -> int:
             "must be loaded again"
         )
     return counter
+
+
+def planned(
+    lookup: Lookup,
+    directory: StoreDirectory,
+    known: Known,
+    commits: Sequence[tuple[int, FragmentCommit]],
+) -> Batch:
+    """The rows of a commit of fragments, which are given with their local numbers."""
+    batch = Batch(directory, known)
+    for local, commit in commits:
+        batch.add(local, commit)
+    missing = batch.find()
+    if missing:
+        batch.learn(missing, lookup.places(missing))
+    needed = batch.unread()
+    heads = lookup.heads_of(list(needed)) if needed else {}
+    batch.plan({number: Head(first, heads.get(number, b"")) for number, first in needed.items()})
+    return batch

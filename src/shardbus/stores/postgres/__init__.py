@@ -1,0 +1,1 @@
+"""Stores and the catalogue of a namespace in one PostgreSQL database."""

@@ -1,0 +1,287 @@
+"""A connection to PostgreSQL that threads use without an event loop of their own.
+
+The driver is asyncpg. Each link has a loop that runs only while somebody waits for an answer, on
+the thread that waits: nothing is handed from thread to thread
+(docs/adr/0068-stores-in-postgresql.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, Protocol, TypeVar, cast, final
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+from asyncpg.exceptions._base import (
+    ClientConfigurationError,
+    InterfaceError,
+    InternalClientError,
+    PostgresError,
+)
+from asyncpg.protocol.record import Record
+
+from shardbus.stores.base.store import NotStored, StoreError
+
+T = TypeVar("T")
+
+CONNECT_S: Final = 10.0
+CLOSE_S: Final = 2.0
+# A peer that is gone without a word is noticed after so long, also in the middle of a commit.
+KEEPALIVE_S: Final = 5
+KEEPALIVE_COUNT: Final = 3
+LOST_MS: Final = 15_000
+
+FENCED_STATE: Final = "SB001"
+_NO_ROOM_STATES: Final = ("53100",)
+# What is wrong with a value, and not with the database.
+_UNFIT_CLASSES: Final = ("22", "23")
+# The server ends, or begins, or has ended this connection: what was sent may have been done.
+# Or it is a standby, and another server is the primary now.
+_LOST_STATES: Final = ("57P01", "57P02", "57P03", "57P05", "25P03", "25006")
+_LOST_CLASSES: Final = ("08",)
+
+_LOST: Final = (OSError, TimeoutError, InterfaceError, InternalClientError)
+
+Argument = object
+Row = Record
+
+
+class LinkLost(StoreError):
+    """There is no connection, or none any more; what was sent last may have been done or not."""
+
+
+class ServerRefused(StoreError):
+    """PostgreSQL did not do it, and says why. `state` is its code for the reason."""
+
+    def __init__(self, text: str, state: str) -> None:
+        super().__init__(text)
+        self.state = state
+
+
+class _Connection(Protocol):
+    """What is used of asyncpg's, which has no types."""
+
+    async def fetch(self, query: str, *args: Argument) -> list[Row]: ...
+
+    async def execute(self, query: str) -> str: ...
+
+    async def close(self) -> None: ...
+
+    def terminate(self) -> None: ...
+
+    def is_closed(self) -> bool: ...
+
+    def add_log_listener(self, callback: object) -> None: ...
+
+
+class _Notice(Protocol):
+    severity: str
+    sqlstate: str
+    message: str
+
+
+@final
+class Address:
+    """Where a database is: a URL as libpq takes it, and what people may see of it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        try:
+            parts = urlsplit(url)
+            shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="")
+            if parts.username:
+                shown = shown._replace(netloc=f"{parts.username}@{shown.netloc}")
+        except ValueError as error:
+            raise StoreError(f"--store is no URL of a database: {error}") from error
+        self.shown = urlunsplit(shown)
+        if parts.password is not None or "password=" in parts.query:
+            raise StoreError(
+                f"{self.shown}: --store must not hold a password, since all users of this machine "
+                "see the arguments of processes; put it into PGPASSWORD, or into a file that "
+                "PGPASSFILE names"
+            )
+        self.database = parts.path.lstrip("/")
+        if not url.startswith("postgresql://") or not self.database:
+            raise StoreError(
+                f"{self.shown}: name a database as in postgresql://USER@HOST:5432/DATABASE"
+            )
+
+
+@final
+class Link:
+    """One connection, which is made by the first call. Called from one thread at a time.
+
+    A call raises LinkLost, ServerRefused, or NotStored for a value that no column takes.
+    `warnings` are what the server warned of since the list was emptied.
+    """
+
+    def __init__(self, address: Address, settings: dict[str, str]) -> None:
+        self.address = address
+        self.warnings: list[str] = []
+        # How many connections were made.
+        self.opened = 0
+        self._settings = settings
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._connection: _Connection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None and not self._connection.is_closed()
+
+    def open(self) -> None:
+        """Connect, unless there is a connection."""
+        if self.is_open:
+            return
+        self.drop()
+        loop = asyncio.new_event_loop()
+        try:
+            self._connection = _completed(loop, self._connected())
+        except BaseException as error:
+            loop.close()
+            raise self._explained(error) from error
+        self._loop = loop
+        self.opened += 1
+
+    def fetch(self, sql: str, *arguments: Argument) -> list[Row]:
+        """The rows that one statement answers."""
+        self.open()
+        assert self._connection is not None
+        return self._run(self._connection.fetch(sql, *arguments))
+
+    def row(self, sql: str, *arguments: Argument) -> Row | None:
+        rows = self.fetch(sql, *arguments)
+        return rows[0] if rows else None
+
+    def execute(self, script: str) -> None:
+        """Statements without arguments."""
+        self.open()
+        assert self._connection is not None
+        self._run(self._connection.execute(script))
+
+    def drop(self) -> None:
+        """Forget the connection, whatever it is doing; the next call makes another one."""
+        connection, self._connection = self._connection, None
+        loop, self._loop = self._loop, None
+        if connection is not None and loop is not None:
+            with suppress(Exception):
+                connection.terminate()
+            _ended(loop)
+
+    def close(self) -> None:
+        connection, loop = self._connection, self._loop
+        if connection is not None and loop is not None and not connection.is_closed():
+            with suppress(Exception):
+                _completed(loop, asyncio.wait_for(connection.close(), CLOSE_S))
+        self.drop()
+
+    async def _connected(self) -> _Connection:
+        connected = asyncpg.connect(  # type: ignore[no-untyped-call]  # it has no types
+            self.address.url,
+            timeout=CONNECT_S,
+            # Never: a commit that is cancelled while it waits for a standby says that it is done.
+            command_timeout=None,
+            server_settings=self._settings,
+        )
+        connection = cast("_Connection", await connected)
+        connection.add_log_listener(self._note)
+        _keep_alive(connection)
+        return connection
+
+    def _note(self, _: object, notice: _Notice) -> None:
+        if notice.severity == "WARNING":
+            self.warnings.append(f"{notice.message} ({notice.sqlstate})")
+
+    def _run(self, work: Coroutine[object, object, T]) -> T:
+        assert self._loop is not None
+        try:
+            return _completed(self._loop, work)
+        except BaseException as error:
+            explained = self._explained(error)
+            if not isinstance(explained, ServerRefused | NotStored):
+                # Nobody knows what it would answer next.
+                self.drop()
+            raise explained from error
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """What went wrong, and what to do about it; bugs and interruptions stay what they are."""
+        shown = self.address.shown
+        if isinstance(error, PostgresError):
+            return self._server_error(error)
+        if isinstance(error, InterfaceError | OverflowError) and self.is_open:
+            return NotStored(f"{shown}: {error}")
+        if isinstance(error, ClientConfigurationError):
+            return StoreError(f"{shown}: check the URL of --store ({error})")
+        if isinstance(error, _LOST):
+            what = str(error) or type(error).__name__
+            return LinkLost(
+                f"{shown} cannot be reached: check that PostgreSQL runs there, and host and port "
+                f"of --store ({what})"
+            )
+        return error
+
+    def _server_error(self, error: PostgresError) -> StoreError:
+        shown = self.address.shown
+        state = str(getattr(error, "sqlstate", None) or "")
+        is_fatal = getattr(error, "severity_en", getattr(error, "severity", "")) != "ERROR"
+        if state in ("28P01", "28000"):
+            return ServerRefused(
+                f"{shown}: PostgreSQL does not let this user in: check the user in --store, the "
+                f"password (PGPASSWORD, or the file of PGPASSFILE), and pg_hba.conf ({error})",
+                state,
+            )
+        if state == "3D000":
+            return ServerRefused(
+                f"{shown}: there is no such database: make it, with `createdb "
+                f"{self.address.database}` for example, or name another one ({error})",
+                state,
+            )
+        if state in _LOST_STATES or state[:2] in _LOST_CLASSES or is_fatal:
+            return LinkLost(f"{shown}: PostgreSQL ended the connection ({error}, {state})")
+        if state[:2] in _UNFIT_CLASSES:
+            return NotStored(f"{shown}: {error} ({state})")
+        if state in _NO_ROOM_STATES:
+            return ServerRefused(
+                f"{shown}: the disk of PostgreSQL is full: free space there, then it goes on by "
+                f"itself ({error})",
+                state,
+            )
+        return ServerRefused(f"{shown}: {error} ({state})", state)
+
+
+def _completed(loop: asyncio.AbstractEventLoop, work: Coroutine[object, object, T]) -> T:
+    """Run the loop of a link until something is done."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return loop.run_until_complete(work)
+    # At the start and the end of a process its own loop stands still here, but runs.
+    with ThreadPoolExecutor(1) as another_thread:
+        return another_thread.submit(loop.run_until_complete, work).result()
+
+
+def _ended(loop: asyncio.AbstractEventLoop) -> None:
+    # The transport is closed by callbacks that are still to run.
+    for _ in range(3):
+        with suppress(Exception):
+            _completed(loop, asyncio.sleep(0))
+    loop.close()
+
+
+def _keep_alive(connection: _Connection) -> None:
+    """Notice a peer that is gone: asyncpg does not ask the kernel to."""
+    transport = getattr(connection, "_transport", None)
+    found = transport.get_extra_info("socket") if transport is not None else None
+    if found is None or found.family == socket.AF_UNIX:
+        return
+    for option, value in (
+        (socket.TCP_KEEPIDLE, KEEPALIVE_S),
+        (socket.TCP_KEEPINTVL, KEEPALIVE_S),
+        (socket.TCP_KEEPCNT, KEEPALIVE_COUNT),
+        (socket.TCP_USER_TIMEOUT, LOST_MS),
+    ):
+        found.setsockopt(socket.IPPROTO_TCP, option, value)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

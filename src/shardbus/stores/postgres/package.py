@@ -1,0 +1,186 @@
+"""A PostgreSQL database: the way into this kind of store."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import final
+
+from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, broker_name, copy_name
+from shardbus.stores.base.check import CatalogueReport, Damage, Progress, Repaired, StoreReport
+from shardbus.stores.base.package import Site
+from shardbus.stores.base.store import StoreError
+from shardbus.stores.postgres.bulk import PostgresBulk
+from shardbus.stores.postgres.catalogue import PostgresCatalogue, has_namespace
+from shardbus.stores.postgres.copy import (
+    CatalogueSnapshot,
+    PostgresSnapshot,
+    catalogue_bytes,
+    slot_bytes,
+)
+from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.schema import examine, prepare, settings_of
+from shardbus.stores.postgres.slots import Holding, KeptSlot, common_id, holdings, slot_of
+from shardbus.stores.postgres.writer import SERVED_LOCK
+from shardbus.stores.sqlite.examine.catalogue_repair import check_catalogue
+from shardbus.stores.sqlite.examine.check import check_store
+
+RESTORE = "restore a copy of the database"
+
+
+@final
+class PostgresStores:
+    """A `base_package.Stores`: one database with a slot for each broker, and the catalogue."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._address = Address(f"postgresql:{site.address}")
+
+    def describe(self) -> str:
+        return f"the database {self._address.shown}"
+
+    def names(self) -> list[str]:
+        return [broker_name(held.slot) for held in holdings(self._address)]
+
+    def has_catalogue(self) -> bool:
+        link = Link(self._address, settings_of("look", is_reader=True))
+        try:
+            return examine(link, is_full=False) > 0 and has_namespace(link)
+        finally:
+            link.close()
+
+    def refuse_other_builds(self) -> None:
+        link = Link(self._address, settings_of("look", is_reader=True))
+        try:
+            examine(link, is_full=False)
+        finally:
+            link.close()
+
+    def check_start(self) -> None:
+        link = Link(self._address, settings_of("look", is_reader=True))
+        try:
+            examine(link, is_full=self._site.durability == "full")
+        finally:
+            link.close()
+        self._id_for_catalogue("")
+
+    def open_catalogue(self, *, now_ms: int, new_id: str) -> PostgresCatalogue:
+        prepare(self._address, is_full=self._site.durability == "full")
+        namespace_id = self._id_for_catalogue(new_id)
+        return PostgresCatalogue(self._address, now_ms=now_ms, namespace_id=namespace_id)
+
+    def open_store(self, name: str) -> KeptSlot:
+        return KeptSlot(self._address, name, self._site.durability)
+
+    def open_bulk(self, name: str) -> PostgresBulk:
+        return PostgresBulk(self._address, slot_of(name))
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        link = Link(self._address, settings_of("hold"))
+        try:
+            if not link.fetch("SELECT pg_try_advisory_lock($1)", SERVED_LOCK)[0][0]:
+                raise StoreError(
+                    f"{self._address.shown} is being served: stop the server, or name another "
+                    "database"
+                )
+            yield
+        finally:
+            link.close()
+
+    def unserved_snapshot(self, name: str) -> Snapshot:
+        if name == CATALOGUE_NAME:
+            return CatalogueSnapshot(self._address)
+        return PostgresSnapshot(self._address, slot_of(name))
+
+    def restore(self, name: str, copy: Path) -> None:
+        raise StoreError(
+            f"{name} cannot be put into {self._address.shown}: a backup of Shardbus becomes a data "
+            "directory. To restore a database, use the tools of PostgreSQL"
+        )
+
+    def size_bytes(self, name: str) -> int:
+        if name == CATALOGUE_NAME:
+            return catalogue_bytes(self._address)
+        return slot_bytes(self._address, slot_of(name))
+
+    def check(self, name: str, progress: Progress) -> StoreReport:
+        """Its records are examined in a copy, which takes as much room in the data directory."""
+        with self.held(), self._copy(name) as path:
+            report = check_store(path, progress)
+        report.file = self._called(name)
+        for damage in report.damages:
+            self._readdress(damage, name)
+        return report
+
+    def repair(self, name: str, progress: Progress) -> Repaired:
+        report = self.check(name, progress)
+        if report.damages:
+            raise StoreError(
+                f"{self._called(name)} is damaged, and cannot be repaired in place: {RESTORE}, or "
+                "go on without what is damaged: it is served to nobody, and the rest is"
+            )
+        return Repaired(report, "", report.messages, report.set_aside)
+
+    def check_catalogue(self) -> CatalogueReport:
+        if not self.has_catalogue():
+            report = CatalogueReport(self._called(CATALOGUE_NAME))
+            report.add("there is no catalogue", "no entity is known", RESTORE)
+            return report
+        with self._copy(CATALOGUE_NAME) as path:
+            report = check_catalogue(path)
+        report.file = self._called(CATALOGUE_NAME)
+        for damage in report.damages:
+            self._readdress(damage, CATALOGUE_NAME)
+        return report
+
+    def repair_catalogue(self, *, now_ms: int, new_id: str) -> str:
+        if self.check_catalogue().damages:
+            raise StoreError(f"{self._called(CATALOGUE_NAME)} is damaged: {RESTORE}")
+        return ""
+
+    def adopt(self, *, now_ms: int, new_id: str) -> list[str]:
+        raise StoreError(f"nothing is adopted in {self._address.shown} yet: {RESTORE}")
+
+    @contextmanager
+    def _copy(self, name: str) -> Iterator[Path]:
+        with tempfile.TemporaryDirectory(prefix="check-", dir=self._site.data_dir) as directory:
+            path = Path(directory) / copy_name(name)
+            snapshot = self.unserved_snapshot(name)
+            try:
+                snapshot.copy(path, lambda _: None)
+            finally:
+                snapshot.close()
+            yield path
+
+    def _called(self, name: str) -> str:
+        return f"{name} in {self._address.shown}"
+
+    def _readdress(self, damage: Damage, name: str) -> None:
+        damage.file = self._called(name)
+        damage.advice = RESTORE
+
+    def _id_for_catalogue(self, new_id: str) -> str:
+        """The id for a catalogue that is new: that of the slots if they have one.
+
+        StoreError, and nothing is changed, when there is none although slots hold fragments.
+        """
+        found = holdings(self._address)
+        if not self.has_catalogue() and any(held.fragments for held in found):
+            raise StoreError(
+                f"{self._address.shown} has no catalogue, but its stores hold messages: "
+                f"{_listed(found)}. Nothing was changed. {RESTORE.capitalize()}"
+            )
+        return common_id(found) or new_id
+
+
+def _listed(found: list[Holding]) -> str:
+    return ", ".join(
+        f"{broker_name(held.slot)} ({held.fragments} fragments)" for held in found if held.fragments
+    )
+
+
+def stores(site: Site) -> PostgresStores:
+    return PostgresStores(site)

@@ -1,0 +1,154 @@
+"""The schema in a database: recognised, made, and brought up to date."""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import Final
+
+from shardbus.stores.base.store import OtherBuild, StoreError
+from shardbus.stores.chunked.rows import KINDS
+from shardbus.stores.postgres.link import Address, Link, Row
+
+SCHEMA: Final = "shardbus"
+SCHEMA_VERSION: Final = 1
+SERVER_VERSION_MIN: Final = 14
+# "SBpg": one process at a time makes the schema or brings it up to date.
+_SCHEMA_LOCK: Final = 0x53427067
+
+_KIND: Final = re.compile(r"\$([A-Z_]+)\b")
+_SERVER: Final = """
+SELECT current_setting('server_version_num')::integer, current_setting('server_version'),
+    pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit')
+"""
+_IS_THERE: Final = """
+SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.version') IS NOT NULL
+"""
+_VERSION: Final = "SELECT number, oldest FROM shardbus.version"
+# Which version it is, and the oldest version whose builds can use it.
+_VERSION_TABLE: Final = f"""
+CREATE SCHEMA IF NOT EXISTS {SCHEMA};
+CREATE TABLE IF NOT EXISTS {SCHEMA}.version (
+    only_one boolean PRIMARY KEY DEFAULT true CHECK (only_one),
+    number integer NOT NULL,
+    oldest integer NOT NULL
+);
+INSERT INTO {SCHEMA}.version (number, oldest) VALUES (0, 0) ON CONFLICT DO NOTHING;
+"""
+
+# Statistics of tables whose rows come and go are always wrong, so plans must not depend on them.
+PLANS: Final = {
+    "search_path": SCHEMA,
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_bitmapscan": "off",
+    "jit": "off",
+    "max_parallel_workers_per_gather": "0",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_read_only": "off",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    # Of a process that hangs in the middle of a transaction: the next owner waits for its locks.
+    "idle_in_transaction_session_timeout": "30s",
+}
+
+
+def settings_of(name: str, *, is_relaxed: bool = False, is_reader: bool = False) -> dict[str, str]:
+    """What a session of ours asks for; `name` is what `pg_stat_activity` shows."""
+    settings = {**PLANS, "application_name": f"shardbus {name}"}
+    if is_relaxed:
+        settings["synchronous_commit"] = "off"
+    if is_reader:
+        settings["default_transaction_read_only"] = "on"
+    return settings
+
+
+def examine(link: Link, *, is_full: bool) -> int:
+    """The version of the schema, 0 if there is none; nothing is changed.
+
+    StoreError when the server cannot serve us, with full durability if `is_full`; OtherBuild when
+    only later builds can use what is there.
+    """
+    _check_server(link, is_full=is_full)
+    has_schema, has_version = _row(link, _IS_THERE, SCHEMA)
+    if has_schema and not has_version and not _is_empty(link):
+        raise StoreError(
+            f"{link.address.shown} has a schema `{SCHEMA}` that Shardbus did not make. Nothing was "
+            "changed. Name another database"
+        )
+    if not has_version:
+        return 0
+    number, oldest = _row(link, _VERSION)
+    if oldest > SCHEMA_VERSION:
+        raise OtherBuild(
+            f"{link.address.shown} was made by a later build of Shardbus (schema {number}, for "
+            f"builds with schema {oldest} or later; this build has {SCHEMA_VERSION}). Nothing was "
+            "changed. Serve this database with that build, or start this one with another database"
+        )
+    return int(number)
+
+
+def prepare(address: Address, *, is_full: bool) -> None:
+    """Make the schema if there is none, and bring an earlier one up to date, all or nothing."""
+    link = Link(address, settings_of("schema"))
+    try:
+        if examine(link, is_full=is_full) >= SCHEMA_VERSION:
+            return
+        link.fetch("SELECT pg_advisory_lock($1)", _SCHEMA_LOCK)
+        # After the lock, and not before it: somebody else may have been first.
+        link.execute("BEGIN")
+        found = examine(link, is_full=is_full)
+        if found < SCHEMA_VERSION:
+            link.execute(_VERSION_TABLE)
+        for number in range(found + 1, SCHEMA_VERSION + 1):
+            link.execute(script(number))
+            link.execute(f"UPDATE {SCHEMA}.version SET number = {number}, oldest = {number}")
+        link.execute("COMMIT")
+    finally:
+        link.close()
+
+
+def script(number: int) -> str:
+    """The statements that lead to a version from the one before it."""
+    file = resources.files("shardbus.stores.postgres").joinpath(f"schema/{number}.sql")
+    return _KIND.sub(lambda found: str(KINDS[found[1]]), file.read_text("utf-8"))
+
+
+def _check_server(link: Link, *, is_full: bool) -> None:
+    number, text, is_standby, fsync, synchronous = _row(link, _SERVER)
+    shown = link.address.shown
+    if number < SERVER_VERSION_MIN * 10_000:
+        raise StoreError(
+            f"{shown} is PostgreSQL {text}, and Shardbus needs {SERVER_VERSION_MIN} or later. "
+            "Nothing was changed. Upgrade the server, or name another one"
+        )
+    if is_standby:
+        raise StoreError(
+            f"{shown} is a standby, which takes no writes. Nothing was changed. Name the primary, "
+            "or all of them: postgresql://HOST1,HOST2/DATABASE?target_session_attrs=primary"
+        )
+    if is_full and fsync == "off":
+        raise StoreError(
+            f"{shown} has `fsync = off`: the loss of power may destroy it. Nothing was changed. "
+            "Set it to on, or serve with --durability relaxed"
+        )
+    if is_full and synchronous == "off":
+        raise StoreError(
+            f"{shown} has `synchronous_commit = off`: it answers before what it says is on disk. "
+            "Nothing was changed. Set it to on for this user or database, or serve with "
+            "--durability relaxed"
+        )
+
+
+def _is_empty(link: Link) -> bool:
+    """Whether the schema has nothing in it: somebody made it for us."""
+    sql = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace($1)"
+    return int(_row(link, sql, SCHEMA)[0]) == 0
+
+
+def _row(link: Link, sql: str, *arguments: object) -> Row:
+    found = link.row(sql, *arguments)
+    assert found is not None
+    return found

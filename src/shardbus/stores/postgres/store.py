@@ -1,0 +1,153 @@
+"""A slot of a PostgreSQL database as a message store."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, TypeVar, final
+
+from shardbus.stores.base.package import Durability
+from shardbus.stores.base.store import (
+    Fenced,
+    FragmentCommit,
+    FragmentId,
+    FragmentImage,
+    StoreError,
+)
+from shardbus.stores.chunked.store import ChunkedReads
+from shardbus.stores.postgres.link import Address, Link, LinkLost
+from shardbus.stores.postgres.lookup import PostgresLookup
+from shardbus.stores.postgres.schema import settings_of
+from shardbus.stores.postgres.writer import RETRY_S, SETTLE_S, SlotWriter
+
+T = TypeVar("T")
+
+OWNER_BYTES: Final = 4
+
+
+@final
+class PostgresStore(ChunkedReads):
+    """A MessageStore in a slot, which belongs to this object from now on.
+
+    Whoever opens the slot after it has it then: this one raises Fenced from everything. With
+    durability "full" a commit is on disk where the server says so; with "relaxed" the last commits
+    may be undone when the server crashes, of all fragments alike.
+    """
+
+    is_read_only = False
+    # How much room there is the server knows, and an operator who looks after it.
+    shortage = ""
+
+    def __init__(self, address: Address, slot: int, *, durability: Durability = "full") -> None:
+        name = f"broker-{slot}"
+        is_relaxed = durability == "relaxed"
+        self._writing = Link(address, settings_of(name, is_relaxed=is_relaxed))
+        self._reading = Link(address, settings_of(f"{name} reader", is_reader=True))
+        self._slot = slot
+        # The connection to read from, and the epoch, for which it was seen to be the right one.
+        self._seen = (0, 0)
+        self._writer = SlotWriter(self._writing, slot, f"{name} on {here()}")
+        try:
+            self._writer.take()
+            super().__init__(
+                f"slot {slot} of {address.shown}",
+                PostgresLookup(self._reading, slot),
+                self._writer.fragments(),
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def read(self, work: Callable[[], T]) -> T:
+        """Read, once more and again while the server restarts or fails over."""
+        deadline = time.monotonic() + SETTLE_S
+        while True:
+            self._check_own()
+            try:
+                self._check_server()
+                return work()
+            except LinkLost:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_S)
+
+    def _check_own(self) -> None:
+        """What became of the last commit is known before anything is read.
+
+        Otherwise it might happen after what it changes was read.
+        """
+        if self._writer.is_unsettled:
+            with self._writer.turn:
+                if self._writer.is_unsettled:
+                    self._writer.settle()
+        if self._writer.fenced:
+            raise Fenced(self._writer.fenced)
+
+    def _check_server(self) -> None:
+        """After a failover the server that was read from may not be the one that is written to."""
+        seen = (self._reading.opened, self._writer.epoch)
+        if self._reading.is_open and seen == self._seen:
+            return
+        row = self._reading.row("SELECT epoch FROM slot WHERE slot = $1", self._slot)
+        if row is None or row[0] < self._writer.epoch:
+            self._reading.drop()
+            raise LinkLost(f"{self.place}: another server answers than the one that is written to")
+        self._seen = (self._reading.opened, self._writer.epoch)
+
+    def load(self, fragment: FragmentId) -> FragmentImage:
+        image = super().load(fragment)
+        self._writer.stale.discard(self._local(fragment))
+        return image
+
+    def look(self) -> None:
+        """There is nothing to see."""
+
+    def namespace_id(self) -> str:
+        """The namespace to which the slot belongs; empty if it belongs to none."""
+        with self._writer.turn:
+            return self._writer.namespace_id()
+
+    def join(self, namespace_id: str) -> None:
+        """Belong to this namespace, durably."""
+        with self._writer.turn:
+            self._writer.join(namespace_id)
+
+    def highest_entity_id(self) -> int:
+        with self._writer.turn:
+            return self._writer.highest_entity_id()
+
+    def create(self, fragments: Sequence[FragmentId]) -> None:
+        new = [f for f in dict.fromkeys(fragments) if f not in self._locals]
+        if new:
+            with self._writer.turn:
+                self._locals = self._writer.create(new)
+
+    def delete(self, fragments: Sequence[FragmentId]) -> None:
+        known = {f: self._locals[f] for f in fragments if f in self._locals}
+        if known:
+            with self._writer.turn:
+                self._writer.delete(list(known.values()))
+            self._locals = {f: n for f, n in self._locals.items() if f not in known}
+
+    def sweep(self) -> bool:
+        with self._writer.turn:
+            return self._writer.sweep()
+
+    def commit(self, commits: Sequence[FragmentCommit]) -> None:
+        located = [(self._local(commit.fragment), commit) for commit in commits]
+        with self._writer.turn:
+            self._writer.commit(located)
+
+    def close(self) -> None:
+        for link in (self._writing, self._reading):
+            with suppress(StoreError):
+                link.close()
+
+
+def here() -> str:
+    """This process, and this use of it, for people and as the name of an owner."""
+    return f"{socket.gethostname()}, process {os.getpid()} ({secrets.token_hex(OWNER_BYTES)})"

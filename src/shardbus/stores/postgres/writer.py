@@ -1,0 +1,465 @@
+"""How a slot is written: one call, one transaction, one round trip for each commit.
+
+Every transaction begins with the fence (`fence_v1`), which fails unless the slot still has our
+epoch, and gives the transaction its number. When a connection is lost nobody knows whether the last
+transaction happened; `settle` raises the epoch, after which it cannot happen any more, and compares
+the numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, final
+
+from shardbus.core.fragment.change import new_counters
+from shardbus.stores.base.store import Fenced, FragmentCommit, FragmentId, NotStored, StoreError
+from shardbus.stores.chunked.batch import planned
+from shardbus.stores.chunked.chunk import (
+    COUNTER_MAX,
+    LOCALS_MAX,
+    pack_counters,
+    unpack_counters,
+)
+from shardbus.stores.chunked.directory import Known, StoreDirectory
+from shardbus.stores.chunked.stages import StageWriter, drop_pieces
+from shardbus.stores.postgres.encoding import Arrays, divided
+from shardbus.stores.postgres.link import FENCED_STATE, Link, LinkLost, Row, ServerRefused
+from shardbus.stores.postgres.lookup import PostgresLookup, keys_of
+from shardbus.stores.postgres.stages import PostgresStages
+
+log = logging.getLogger(__name__)
+
+# New chunks that the writer remembers before it forgets all of them: they can be looked up.
+RECENT_MAX: Final = 4096
+# What one call takes: PostgreSQL has no value of more than a gigabyte, nor room for copies of it.
+SEND_BYTES_MAX: Final = 32 * 1024 * 1024
+# So long a commit waits for a server that restarts or fails over; then it is told *unknown*.
+SETTLE_S: Final = 10.0
+RETRY_S: Final = 0.1
+# A resent commit may lose its connection again.
+ATTEMPTS_MAX: Final = 8
+# "SBlo": one process at a time gives numbers to fragments.
+_LOCALS_LOCK: Final = 0x53426C6F
+# "SBse": shared by all who serve slots of a database; whoever has it alone keeps them out.
+SERVED_LOCK: Final = 0x53427365
+# What one call of `sweep` removes at most.
+SWEEP_CHUNKS_MAX: Final = 256
+SWEEP_ENTRIES_MAX: Final = 1024
+SWEEP_SESSIONS_MAX: Final = 64
+SWEEP_RECORDS_MAX: Final = 16
+SWEEP_PIECES_MAX: Final = 16
+
+Tid = tuple[int, int]
+"""Where a version of a row is: block and place in it."""
+NOWHERE: Final = (0, 0)
+
+_TAKE: Final = """
+UPDATE slot SET epoch = epoch + 1, owner = $2 WHERE slot = $1 RETURNING epoch, commits, ctid
+"""
+# By the owner, whom nobody else is, and not by the epoch: the answer to this may be lost, too.
+_RAISE: Final = """
+UPDATE slot SET epoch = epoch + 1 WHERE slot = $1 AND owner = $2 RETURNING epoch, commits, ctid
+"""
+_SERVE: Final = "SELECT pg_try_advisory_lock_shared($1)"
+_OWNER: Final = "SELECT owner, epoch FROM slot WHERE slot = $1"
+# Slot, epoch, number, where the slot is, fragments, where they are, counters, and the rows.
+_COMMIT: Final = "SELECT * FROM commit_v1({})".format(", ".join(f"${n}" for n in range(1, 25)))
+_FENCE: Final = "SELECT fence_v1($1, $2, $3, $4)"
+_NEXT_PART: Final = "SELECT max(id) FROM part WHERE id BETWEEN $1 AND $2"
+_FRAGMENTS: Final = """
+SELECT entity_id, number, local FROM fragment WHERE slot = $1 AND NOT is_deleted
+"""
+_KNOWN: Final = "SELECT local, counters, has_parts, ctid FROM fragment WHERE slot = $1"
+_NEXT_LOCAL: Final = "SELECT coalesce(max(local) + 1, 0) FROM fragment"
+_FREE_LOCALS: Final = """
+SELECT free FROM generate_series(0, $1 - 1) AS free
+WHERE NOT EXISTS (SELECT FROM fragment WHERE local = free) LIMIT $2
+"""
+_CREATE: Final = """
+INSERT INTO fragment (local, slot, entity_id, number, counters) VALUES ($1, $2, $3, $4, $5)
+"""
+_NOTE_ID: Final = """
+UPDATE slot SET highest_entity_id = $2 WHERE slot = $1 AND highest_entity_id < $2
+"""
+_HIGHEST: Final = "SELECT highest_entity_id FROM slot WHERE slot = $1"
+_DELETE: Final = "UPDATE fragment SET is_deleted = true WHERE local = ANY ($1::bigint[])"
+_SWEPT: Final = """
+SELECT local, has_parts FROM fragment WHERE slot = $1 AND is_deleted ORDER BY local LIMIT 1
+"""
+_SWEPT_CHUNKS: Final = (
+    "SELECT first FROM chunk WHERE first BETWEEN $1 AND $2 ORDER BY first LIMIT $3"
+)
+_SWEPT_ENTRIES: Final = "SELECT key FROM entry WHERE key BETWEEN $1 AND $2 ORDER BY key LIMIT $3"
+# What rows of the kind RELEASE do for one, for all that go next; $1 are chunks or entries.
+_RELEASE: Final = """
+WITH going AS (
+    SELECT x.id, count(*) AS users FROM {} AS c CROSS JOIN unnest(c.parts) AS x(id)
+    WHERE c.{} = ANY ($1::bigint[]) GROUP BY x.id
+), stays AS (
+    UPDATE part p SET users = p.users - g.users FROM going g
+    WHERE p.id = g.id AND p.users > g.users
+)
+DELETE FROM part p USING going g WHERE p.id = g.id AND p.users <= g.users
+"""
+_SWEEP: Final = (
+    (
+        "chunk", "first", _SWEPT_CHUNKS, SWEEP_CHUNKS_MAX,
+        (
+            "DELETE FROM gap WHERE first = ANY ($1::bigint[])",
+            "DELETE FROM chunk WHERE first = ANY ($1::bigint[])",
+        ),
+    ),
+    (
+        "entry", "key", _SWEPT_ENTRIES, SWEEP_ENTRIES_MAX,
+        ("DELETE FROM entry WHERE key = ANY ($1::bigint[])",),
+    ),
+)  # fmt: skip
+_SWEEP_KEYED: Final = tuple(
+    f"""
+    DELETE FROM {table} WHERE key = ANY (ARRAY(
+        SELECT key FROM {table} WHERE key BETWEEN $1 AND $2 ORDER BY key LIMIT $3)) RETURNING 1
+    """
+    for table in ("evidence", "remembered")
+)
+_SWEEP_RECORDS: Final = """
+DELETE FROM record r USING (
+    SELECT kind, key FROM record WHERE local = $1 ORDER BY kind, key LIMIT $2) AS s
+WHERE r.local = $1 AND r.kind = s.kind AND r.key = s.key RETURNING 1
+"""
+_SWEPT_PIECES: Final = "SELECT id, parts FROM stage WHERE local = $1 ORDER BY stage, piece LIMIT $2"
+# Only when no entry is left that names them.
+_SWEPT_SESSIONS: Final = "SELECT id FROM session WHERE local = $1 ORDER BY name LIMIT $2"
+_SWEEP_SESSIONS: Final = (
+    "DELETE FROM session_state WHERE session = ANY ($1::bigint[])",
+    "DELETE FROM session WHERE id = ANY ($1::bigint[])",
+)
+
+
+@final
+class SlotWriter:
+    """The one owner of a slot, from `take` on. Its memory is thrown away when something fails.
+
+    `turn` is held by whoever uses the connection: the writer, and a reader that must know first
+    what became of the last commit.
+    """
+
+    def __init__(self, link: Link, slot: int, owner: str) -> None:
+        self.turn = threading.Lock()
+        # Whether it is not known what became of the last transaction.
+        self.is_unsettled = False
+        # Fragments that were loaded before the database lost some of their commits.
+        self.stale: set[int] = set()
+        self._link = link
+        self._lookup = PostgresLookup(link, slot)
+        self._stages = PostgresStages(link)
+        self._slot = slot
+        self._owner = owner
+        self._epoch = 0
+        self._commits = 0
+        self._at: Tid = NOWHERE
+        self._fenced = ""
+        # Every chunk that came since it was made, and some older ones.
+        self._directory: StoreDirectory | None = None
+        self._known = Known(by_key=True)
+        self._ats: dict[int, Tid] = {}
+
+    @property
+    def epoch(self) -> int:
+        return self._epoch
+
+    @property
+    def fenced(self) -> str:
+        """Why nothing can be written or read here any more; empty while it can."""
+        return self._fenced
+
+    def take(self) -> None:
+        """Own the slot from now on: whoever owned it before writes nothing more."""
+        if not self._link.fetch(_SERVE, SERVED_LOCK)[0][0]:
+            raise StoreError(
+                f"{self._link.address.shown} is being examined or copied; wait until that is done"
+            )
+        row = self._link.row(_TAKE, self._slot, self._owner)
+        if row is None:
+            raise StoreError(f"{self._link.address.shown} has no slot {self._slot}")
+        self._epoch, self._commits, self._at = row
+
+    def fragments(self) -> dict[FragmentId, int]:
+        """The local numbers of all fragments that exist."""
+        rows = self._link.fetch(_FRAGMENTS, self._slot)
+        return {FragmentId(entity_id, number): local for entity_id, number, local in rows}
+
+    def highest_entity_id(self) -> int:
+        self._check_own()
+        row = self._link.row(_HIGHEST, self._slot)
+        return 0 if row is None else int(row[0])
+
+    def namespace_id(self) -> str:
+        row = self._link.row("SELECT namespace_id FROM slot WHERE slot = $1", self._slot)
+        return "" if row is None else str(row[0])
+
+    def join(self, namespace_id: str) -> None:
+        sql = "UPDATE slot SET namespace_id = $2 WHERE slot = $1"
+        self._fenced_work(lambda: self._link.fetch(sql, self._slot, namespace_id))
+
+    def create(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, int]:
+        """Make fragments; all that exist then."""
+        self._fenced_work(lambda: self._create(fragments))
+        self._forget()
+        return self.fragments()
+
+    def delete(self, locals_: Sequence[int]) -> None:
+        self._fenced_work(lambda: self._link.fetch(_DELETE, list(locals_)))
+        self._forget()
+
+    def sweep(self) -> bool:
+        self._check_own()
+        found = self._link.row(_SWEPT, self._slot)
+        if found is None:
+            return False
+        local, has_parts = found
+        self._fenced_work(lambda: self._sweep(local, has_parts))
+        return True
+
+    def commit(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
+        self._write(lambda: self._commit(commits))
+
+    def _check_loaded(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
+        """What was decided on what is lost must not be stored."""
+        if self.stale and any(local in self.stale for local, _ in commits):
+            raise ServerRefused(
+                f"{self._link.address.shown} has lost commits of a fragment: it must be loaded "
+                "again",
+                "",
+            )
+
+    def settle(self) -> None:
+        """Learn what became of the last transaction; it cannot happen any more afterwards.
+
+        LinkLost when that takes too long: then the next one asks.
+        """
+        deadline = time.monotonic() + SETTLE_S
+        row: Row | None = None
+        while True:
+            try:
+                row = self._link.row(_RAISE, self._slot, self._owner)
+                break
+            except LinkLost:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_S)
+        self._forget()
+        if row is None:
+            self._fall_behind()
+            raise Fenced(self._fenced)
+        epoch, commits, self._at = row
+        if commits < self._commits:
+            log.critical(
+                "%s: PostgreSQL has lost %d transactions that it had said were stored: the last "
+                "was number %d, and now it is %d. Did a server become the primary that had not "
+                "received them? `synchronous_standby_names` on the primary must name it",
+                self._owner,
+                self._commits - commits,
+                self._commits,
+                commits,
+            )
+            self.stale = {row[2] for row in self._link.fetch(_FRAGMENTS, self._slot)}
+        self._epoch, self._commits = epoch, commits
+        self.is_unsettled = False
+        # Only so that nobody examines what is being served: the fence does not depend on it.
+        with suppress(StoreError):
+            self._link.fetch(_SERVE, SERVED_LOCK)
+
+    def _check_own(self) -> None:
+        if self._fenced:
+            raise Fenced(self._fenced)
+        if self.is_unsettled:
+            self.settle()
+
+    def _fenced_work(self, work: Callable[[], object]) -> None:
+        """Statements in one transaction, which begins with the fence."""
+
+        def transaction() -> None:
+            self._link.execute("BEGIN")
+            fence = (self._slot, self._epoch, self._commits + 1, self._at)
+            at = self._link.fetch(_FENCE, *fence)[0][0]
+            work()
+            self._link.execute("COMMIT")
+            self._at = at
+
+        self._write(transaction)
+
+    def _write(self, work: Callable[[], None]) -> None:
+        """Do something that is one transaction with the fence, and know whether it happened.
+
+        StoreError: that could not be found out in time, or somebody else owns the slot.
+        """
+        for _ in range(ATTEMPTS_MAX):
+            self._check_own()
+            number = self._commits + 1
+            try:
+                self._attempt(work)
+            except LinkLost as error:
+                log.warning("%s: transaction %d may be lost: %s", self._owner, number, error)
+                self.is_unsettled = True
+                self.settle()
+                if self._commits < number:
+                    continue
+            self._commits = number
+            return
+        raise StoreError(
+            f"{self._link.address.shown}: the connection was lost {ATTEMPTS_MAX} times in a row, "
+            "each time in the same transaction. Nothing of it was stored"
+        )
+
+    def _attempt(self, work: Callable[[], None]) -> None:
+        self._link.warnings.clear()
+        try:
+            work()
+        except (ServerRefused, NotStored) as error:
+            self._roll_back()
+            if isinstance(error, ServerRefused) and error.state == FENCED_STATE:
+                self._fall_behind()
+                raise Fenced(self._fenced) from error
+            raise
+        except LinkLost:
+            raise
+        except BaseException:
+            self._link.drop()
+            self.is_unsettled = True
+            raise
+        if self._link.warnings:
+            # Done here, but perhaps not on the standby: one cancelled the wait for it. Whoever
+            # raises the epoch waits, too, and for all that came before.
+            raise LinkLost("; ".join(self._link.warnings))
+
+    def _roll_back(self) -> None:
+        """PostgreSQL did not do it: nothing was stored, and memory must be loaded again."""
+        self._forget()
+        try:
+            self._link.execute("ROLLBACK")
+        except StoreError:
+            self._link.drop()
+        # That there was no transaction is no news.
+        self._link.warnings.clear()
+
+    def _forget(self) -> None:
+        self._directory = None
+
+    def _fall_behind(self) -> None:
+        """Somebody else owns the slot."""
+        self._forget()
+        who = "another process"
+        with suppress(StoreError):
+            row = self._link.row(_OWNER, self._slot)
+            if row is not None:
+                who = f"{row[0]}, with epoch {row[1]} where ours was {self._epoch}"
+        self._fenced = (
+            f"{self._owner} does not own slot {self._slot} of {self._link.address.shown} any more, "
+            f"but {who}. Nothing was stored. Stop one of the two processes; if this one is to go "
+            "on, start it again"
+        )
+        log.critical("%s", self._fenced)
+
+    def _create(self, fragments: Sequence[FragmentId]) -> None:
+        self._link.fetch("SELECT pg_advisory_xact_lock($1)", _LOCALS_LOCK)
+        for local, fragment in zip(self._free(len(fragments)), fragments, strict=True):
+            counters = pack_counters(local, new_counters())
+            self._link.fetch(_CREATE, local, self._slot, *fragment, counters)
+        highest = max(fragment.entity_id for fragment in fragments)
+        self._link.fetch(_NOTE_ID, self._slot, highest)
+
+    def _free(self, count: int) -> list[int]:
+        """Local numbers that no fragment has."""
+        first = int(self._link.fetch(_NEXT_LOCAL)[0][0])
+        if first + count <= LOCALS_MAX:
+            return list(range(first, first + count))
+        found = [int(row[0]) for row in self._link.fetch(_FREE_LOCALS, LOCALS_MAX, count)]
+        if len(found) < count:
+            raise NotStored(f"a database holds at most {LOCALS_MAX} fragments; delete entities")
+        return found
+
+    def _sweep(self, local: int, has_parts: bool) -> None:
+        low, high = keys_of(local)
+        removed = 0
+        for table, key, going, limit, statements in _SWEEP:
+            keys = [row[0] for row in self._link.fetch(going, low, high, limit)]
+            removed += len(keys)
+            if keys and has_parts:
+                self._link.fetch(_RELEASE.format(table, key), keys)
+            for sql in statements if keys else ():
+                self._link.fetch(sql, keys)
+        for sql in _SWEEP_KEYED:
+            removed += len(self._link.fetch(sql, low, high, SWEEP_ENTRIES_MAX))
+        removed += len(self._link.fetch(_SWEEP_RECORDS, local, SWEEP_RECORDS_MAX))
+        found = self._link.fetch(_SWEPT_PIECES, local, SWEEP_PIECES_MAX)
+        drop_pieces(self._stages, [(row[0], row[1]) for row in found])
+        removed += len(found)
+        if removed == 0:
+            found = self._link.fetch(_SWEPT_SESSIONS, local, SWEEP_SESSIONS_MAX)
+            removed += len(found)
+            for sql in _SWEEP_SESSIONS if found else ():
+                self._link.fetch(sql, [row[0] for row in found])
+        if removed == 0:
+            self._link.fetch("DELETE FROM fragment WHERE local = $1", local)
+
+    def _commit(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
+        self._check_loaded(commits)
+        try:
+            directory = self._loaded()
+            batch = planned(self._lookup, directory, self._known, commits)
+            first, *others = divided(batch.rows.cells, SEND_BYTES_MAX)
+        except StoreError:
+            raise
+        except Exception as bug:
+            # What was to be written makes no sense, and nothing is before everything is planned.
+            raise NotStored(f"internal error: {bug!r}") from bug
+        if batch.stages or others:
+            self._link.execute("BEGIN")
+            self._send(first)
+            for arrays in others:
+                self._stages.apply(arrays)
+            StageWriter(self._stages, batch).store()
+            self._link.execute("COMMIT")
+        else:
+            self._send(first)
+        if directory.recent_count > RECENT_MAX:
+            directory.age()
+
+    def _send(self, arrays: Arrays) -> None:
+        locals_ = list(arrays.counters)
+        ats = [self._ats.get(local, NOWHERE) for local in locals_]
+        at, found, where = self._link.fetch(
+            _COMMIT,
+            self._slot,
+            self._epoch,
+            self._commits + 1,
+            self._at,
+            locals_,
+            ats,
+            list(arrays.counters.values()),
+            arrays.mask,
+            *arrays.columns,
+        )[0]
+        self._at = at
+        self._ats.update(zip(found or (), where or (), strict=True))
+
+    def _loaded(self) -> StoreDirectory:
+        if self._directory is not None:
+            return self._directory
+        known = Known(by_key=True)
+        first, last = keys_of(self._slot)
+        highest = self._link.fetch(_NEXT_PART, first, last)[0][0]
+        known.next_part = max(highest or 0, first) + 1
+        ats: dict[int, Tid] = {}
+        for local, data, has_parts, at in self._link.fetch(_KNOWN, self._slot):
+            counters = unpack_counters(local, data)
+            known.last_counters[local] = COUNTER_MAX if counters is None else counters.last_counter
+            if has_parts:
+                known.has_parts.add(local)
+            ats[local] = at
+        self._directory, self._known, self._ats = StoreDirectory(), known, ats
+        return self._directory
