@@ -9,7 +9,8 @@ import click
 from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
 from shardbus.app.cli.main import main
 from shardbus.app.pipelines.definition import driver_schemas
-from shardbus.app.server.settings import DEFAULT_FILE, TABLE, Kind, Setting
+from shardbus.app.server.setting import Kind, Setting
+from shardbus.app.server.settings import DEFAULT_FILE, TABLE
 from shardbus.core.message_fields import FIELDS, MessageField
 from tests.tidy.prose import wrapped
 

@@ -7,7 +7,8 @@ from typing import Final
 
 import click
 
-from shardbus.app.server.settings import TABLE, Kind
+from shardbus.app.server.setting import Kind
+from shardbus.app.server.settings import TABLE
 
 ORDERS_PER_S: Final = 20
 ORDERS_PER_S_MAX: Final = 500

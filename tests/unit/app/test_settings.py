@@ -5,13 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.server.settings import (
-    TABLE,
-    SettingError,
-    Settings,
-    is_loopback,
-    load,
-)
+from shardbus.app.server.setting import SettingError
+from shardbus.app.server.settings import TABLE, Settings, is_loopback, load
 from shardbus.broker.access.auth import DEVELOPMENT_KEY
 
 NO_FILE = Path("no-such-file.toml")

@@ -31,7 +31,8 @@ from shardbus.app.cli.operations.flight import flight
 from shardbus.app.cli.operations.fragments import fragments
 from shardbus.app.cli.operations.orphans import orphans
 from shardbus.app.cli.version import describe
-from shardbus.app.server.settings import TABLE, Kind, Setting, Settings, load
+from shardbus.app.server.setting import Kind, Setting
+from shardbus.app.server.settings import TABLE, Settings, load
 from shardbus.demo.options import demo_options, serve_arguments
 
 Flag = str | bool | tuple[str, ...] | None

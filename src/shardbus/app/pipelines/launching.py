@@ -14,7 +14,8 @@ from typing import Final, final
 
 from shardbus.app.pipelines.definition import Definition
 from shardbus.app.server.flight_child import flight_url, is_secure
-from shardbus.app.server.settings import ENVIRONMENT_PREFIX, Settings
+from shardbus.app.server.setting import ENVIRONMENT_PREFIX
+from shardbus.app.server.settings import Settings
 from shardbus.broker.access.sas import mint_token
 
 PROGRAM: Final = (sys.executable, "-m", "shardbus_spark.pipelines", "--ends-with-stdin")

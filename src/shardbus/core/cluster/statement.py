@@ -61,7 +61,7 @@ class Commit(SlotStatement):
 
 @final
 class Take(SlotStatement):
-    """Make a slot one's own, or fence what oneself sent before, by raising its epoch.
+    """Take a slot, or fence the own earlier statements, by raising its epoch.
 
     Answered with `Taken`. What was handed over and is not inherited is deleted.
     """

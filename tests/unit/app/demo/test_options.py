@@ -2,7 +2,8 @@
 
 import pytest
 
-from shardbus.app.server.settings import TABLE, Kind, load
+from shardbus.app.server.setting import Kind
+from shardbus.app.server.settings import TABLE, load
 from shardbus.demo.options import serve_arguments
 
 

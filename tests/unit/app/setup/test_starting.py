@@ -7,7 +7,8 @@ import pytest
 
 from shardbus.app.cli.failures import Refused
 from shardbus.app.cli.sas import Credential
-from shardbus.app.server.settings import SettingError, load
+from shardbus.app.server.setting import SettingError
+from shardbus.app.server.settings import load
 from shardbus.app.setup.application import Blocked
 from shardbus.app.setup.model import SetupError
 from shardbus.app.setup.starting import set_up
