@@ -12,7 +12,7 @@ from shardbus.core.cluster.decision import (
     Settled,
     Stop,
 )
-from shardbus.core.cluster.rows import JOIN_BITS, NOBODY, SlotRow, Taken
+from shardbus.core.cluster.rows import JOIN_BITS, NOBODY, SlotRow, Taken, raised
 from shardbus.core.cluster.shares import ranked
 from shardbus.core.cluster.statement import Beat, Bury, Join, Take
 from shardbus.core.message import NEVER_MS
@@ -390,3 +390,26 @@ def test_a_slot_that_went_back_to_an_owner_before_is_told_as_lost() -> None:
 
     assert ("commits lost", 0) in [(alarm.kind, alarm.slot) for alarm in desk.all(Alarm)]
     assert [drop.slot for drop in desk.all(Drop)] == [0]
+
+
+def test_a_slot_that_came_to_us_on_a_new_timeline_is_not_the_one_that_we_had() -> None:
+    """A failover lost our take; then the owner before gave us the slot, with commits of its own."""
+    desk = Desk(slots=1).join().take(data=b"before").commit().beat()
+    desk.break_up()
+    desk.timeline = 2
+    desk.slots[0] = SlotRow(0, raised(0, 2), 1, "a", ME)
+    desk.reconnect()
+    assert [drop.slot for drop in desk.all(Drop)] == [0]
+
+    for _ in range(5):
+        assert not desk.serves(0)
+        desk.beat()
+    desk.take(commits=1, data=b"after")
+    assert [(serve.must_load, serve.data) for serve in desk.all(Serve)] == [(True, b"after")]
+
+
+def test_no_two_timelines_have_an_epoch_in_common() -> None:
+    assert raised(5, 1) == 6
+    assert raised(5, 2) == 1 << 32
+    assert raised(1 << 32, 2) == (1 << 32) + 1
+    assert raised((1 << 32) + 7, 3) == 2 << 32

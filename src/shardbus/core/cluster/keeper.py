@@ -30,7 +30,7 @@ from shardbus.core.cluster.decision import (
     Stop,
 )
 from shardbus.core.cluster.moving import Moving
-from shardbus.core.cluster.rows import JOIN_BITS, NOBODY, SlotRow, Taken, View
+from shardbus.core.cluster.rows import JOIN_BITS, NOBODY, TIMELINE_SHIFT, SlotRow, Taken, View
 from shardbus.core.cluster.statement import (
     Beat,
     Bury,
@@ -179,7 +179,7 @@ class Keeper:
             self._out.append(Resume(slot))
         elif self.is_leased(now_ms) and self._is_verified:
             self._note(tenure)
-            self._out.append(Ask(tenure.give(data)))
+            self._out.append(Ask(tenure.give(data, self._timeline)))
         else:
             # Drained once more when it is verified: until then locks end.
             tenure.state = OWNED
@@ -336,19 +336,27 @@ class Keeper:
             if tenure.state in (TAKING, GIVING) or tenure.changed_in >= self._beats:
                 # The beat may have seen it before.
                 continue
-            if row.incarnation != self._incarnation:
+            if row.incarnation != self._incarnation or self._is_another(row, tenure):
                 self._compare(tenure, view)
                 self._drop(tenure)
+                self._served.pop(tenure.slot, None)
             elif tenure.state == UNSURE or not self._is_as_known(row, tenure):
                 tenure.state = UNSURE
                 self._halt(tenure)
                 if self._is_settled:
                     self._note(tenure)
-                    self._out.append(Ask(tenure.take(row)))
+                    self._out.append(Ask(tenure.take(row, self._timeline)))
             elif tenure.is_stopped and not tenure.is_kept_back:
                 tenure.is_stopped = False
                 if tenure.state == OWNED:
                     self._out.append(Resume(tenure.slot))
+
+    def _is_another(self, row: SlotRow, tenure: Tenure) -> bool:
+        """Whether somebody may have had the slot since: it was taken or given on this timeline, and
+        what we have is of one before, the end of which may be lost.
+        """
+        begin = (self._timeline - 1) << TIMELINE_SHIFT
+        return tenure.epoch < begin <= row.epoch
 
     def _is_as_known(self, row: SlotRow, tenure: Tenure) -> bool:
         return row.epoch == tenure.epoch and row.commits >= tenure.commits_at_beat
@@ -409,7 +417,7 @@ class Keeper:
                 tenure = Tenure(row.slot, self._name, self._incarnation)
                 self._note(tenure)
                 self._tenures[row.slot] = tenure
-                self._out.append(Ask(tenure.take(row)))
+                self._out.append(Ask(tenure.take(row, self._timeline)))
 
     def _give_more(self) -> None:
         """Slots that are to go to others, a few at a time."""

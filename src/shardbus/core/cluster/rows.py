@@ -11,6 +11,13 @@ from typing import Final, final
 NOBODY: Final = 0
 # An incarnation is `nonce << JOIN_BITS | join`: each joining of a process has one of its own.
 JOIN_BITS: Final = 20
+# An epoch that was raised on a timeline is at least `(timeline - 1) << TIMELINE_SHIFT`.
+TIMELINE_SHIFT: Final = 32
+
+
+def raised(epoch: int, timeline: int) -> int:
+    """The epoch after this one; no other timeline has it, whatever a failover made it forget."""
+    return max(epoch + 1, (timeline - 1) << TIMELINE_SHIFT)
 
 
 @final

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final, final
 
-from shardbus.core.cluster.rows import NOBODY, MemberRow, SlotRow
+from shardbus.core.cluster.rows import NOBODY, MemberRow, SlotRow, raised
 
 # How a row is locked while a statement looks at it. Only who comes second to an UPDATE waits and
 # sees the newest version; the two others may look at a row that is being changed.
@@ -66,9 +66,12 @@ class Take(SlotStatement):
     Answered with `Taken`. What was handed over and is not inherited is deleted.
     """
 
-    def __init__(self, slot: int, epoch: int, owner: str, incarnation: int) -> None:
+    def __init__(
+        self, slot: int, epoch: int, owner: str, incarnation: int, timeline: int = 1
+    ) -> None:
         super().__init__(slot)
         self.epoch = epoch
+        self.timeline = timeline
         self.owner = owner
         self.incarnation = incarnation
 
@@ -76,7 +79,8 @@ class Take(SlotStatement):
         return row.epoch == self.epoch
 
     def changed(self, row: SlotRow) -> SlotRow:
-        return SlotRow(row.slot, row.epoch + 1, row.commits, self.owner, self.incarnation)
+        epoch = raised(row.epoch, self.timeline)
+        return SlotRow(row.slot, epoch, row.commits, self.owner, self.incarnation)
 
     def inherits(self, row: SlotRow, given_epoch: int) -> bool:
         """Whether what was written when the slot was given away, at that epoch, is for the taker.
@@ -94,19 +98,23 @@ class Give(SlotStatement):
     `data` is stored in the same transaction, with the epoch that the row has afterwards.
     """
 
-    def __init__(self, held: Commit, to: str, to_incarnation: int, data: bytes) -> None:
+    def __init__(
+        self, held: Commit, to: str, to_incarnation: int, data: bytes, timeline: int = 1
+    ) -> None:
         """`held` is the fence that the next commit would have had."""
         super().__init__(held.slot)
         self.held = held
         self.to = to
         self.to_incarnation = to_incarnation
         self.data = data
+        self.timeline = timeline
 
     def holds(self, row: SlotRow) -> bool:
         return self.held.holds(row)
 
     def changed(self, row: SlotRow) -> SlotRow:
-        return SlotRow(row.slot, row.epoch + 1, row.commits, self.to, self.to_incarnation)
+        epoch = raised(row.epoch, self.timeline)
+        return SlotRow(row.slot, epoch, row.commits, self.to, self.to_incarnation)
 
 
 class MemberStatement:

@@ -57,14 +57,14 @@ class Tenure:
         self.commits += 1
         self.is_committing = False
 
-    def take(self, row: SlotRow) -> Take:
+    def take(self, row: SlotRow, timeline: int = 1) -> Take:
         """Raise the epoch that the row has now; nothing that was sent before can happen then."""
         self.state = TAKING
-        return Take(self.slot, row.epoch, self.owner, self.incarnation)
+        return Take(self.slot, row.epoch, self.owner, self.incarnation, timeline)
 
-    def give(self, data: bytes) -> Give:
+    def give(self, data: bytes, timeline: int = 1) -> Give:
         self.state = GIVING
-        return Give(self.fence(), self.to, self.to_incarnation, data)
+        return Give(self.fence(), self.to, self.to_incarnation, data, timeline)
 
     def broke(self) -> None:
         """The connection broke: whatever was under way may happen, now or later."""
