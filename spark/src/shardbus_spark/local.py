@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from shardbus_spark.java import java_home
+from shardbus_spark.redaction import REGEX, SETTING
 
 # Four attempts: without a second one a task that met a restart of the bus ends the query.
 ATTEMPTS: Final = 4
@@ -22,6 +23,7 @@ DEFAULTS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
+    SETTING: REGEX,
 }
 
 
