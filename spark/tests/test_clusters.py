@@ -21,7 +21,11 @@ pytestmark = pytest.mark.long
 
 LOCAL_CLUSTER: Final = "local-cluster[2,1,1024]"
 KINDS: Final = ("executors", "standalone", "connect")
-QUEUES: Final = ("captured", *(f"{kind}-{end}" for kind in KINDS for end in ("from", "to")))
+QUEUES: Final = (
+    "captured",
+    "large",
+    *(f"{kind}-{end}" for kind in KINDS for end in ("from", "to")),
+)
 ENTITIES: Final = "".join(f'[[queue]]\nname = "{name}"\npartitioning = true\n' for name in QUEUES)
 FIFTY: Final = [f"{number:03}" for number in range(50)]
 JOB_S: Final = 600.0
@@ -78,6 +82,21 @@ def _check_capture(bus: Bus) -> None:
 def test_two_executors_read_and_write(bus: Bus, tmp_path: Path) -> None:
     """P1, P2, P3: in batches and in streams, as do the tests below."""
     _check("executors", LOCAL_CLUSTER, bus, tmp_path)
+
+
+@pytest.mark.timeout(900)
+def test_large_rows_fit_into_a_small_executor(bus: Bus) -> None:
+    """P1, P3: batches between Java and Python are bounded by bytes, too."""
+    done = subprocess.run(
+        [sys.executable, str(TESTS / "memory_driver.py"), bus.url, "large"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=driver_environment(),
+        timeout=JOB_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[-10_000:]
+    assert done.stdout.split() == [b"600000000"]
 
 
 @pytest.mark.timeout(900)

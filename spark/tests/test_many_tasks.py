@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -23,7 +24,8 @@ partitioning = true
 [[queue]]
 name = "clients"
 """
-TASKS: Final = 500
+# `TASKS=5000` runs a larger job than the one of every run.
+TASKS: Final = int(os.environ.get("TASKS") or 500)
 CLIENTS: Final = 150
 
 
@@ -56,7 +58,7 @@ def test_more_clients_than_places_stage_at_the_same_time(bus: Bus) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_a_job_of_500_tasks_is_one_batch(bus: Bus, spark: SparkSession) -> None:
+def test_a_job_of_many_tasks_is_one_batch(bus: Bus, spark: SparkSession) -> None:
     rows = spark.range(0, 4 * TASKS, 1, TASKS).select(
         F.col("id").cast("string").alias("body"), F.col("id").cast("string").alias("message_id")
     )

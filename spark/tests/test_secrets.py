@@ -23,6 +23,7 @@ from shardbus_spark.errors import OptionError, ShardbusError
 from shardbus_spark.options import KNOWN, RENAMED, _tell_renamed, read_options
 from shardbus_spark.pipelines.slice_sink import SliceSink
 from shardbus_spark.reading import CONNECTIONS_MAX, _connections, client_for
+from shardbus_spark.redaction import REGEX
 from shardbus_spark.source import ShardbusSource
 
 SECRET: Final = "canary-0123456789"
@@ -295,3 +296,28 @@ def test_a_process_has_one_connection_however_many_tokens_it_is_given(lane: Fake
         client_for(Address(f"grpc://127.0.0.1:{port}"))
 
     assert len(_connections) == CONNECTIONS_MAX
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'options {{\n    key: "accessKey"\n    value: "{SECRET}"\n  }}',
+        f'options {{\n    key: "key"\n    value: "{SECRET}"\n  }}',
+        f'options {{\n    key: "token"\n    value: "say \\"{SECRET}\\""\n  }}',
+        f'options {{\n    key: "connectionString"\n    value: "{STRING}"\n  }}',
+        f'options {{\n    key: "ACCESSKEY"\n    value: "{SECRET}[truncated(size=90)]"\n  }}',
+        f"query: \"CREATE VIEW v OPTIONS (entity \\'q\\', accessKey \\'{SECRET}\\')\"",
+        f"CREATE VIEW v USING shardbus OPTIONS (`accessKey` = '{SECRET}', entity 'q')",
+        f'SELECT * FROM t WITH (connectionString = "{STRING}")',
+        f"who knows where: {STRING};EntityPath=q",
+        f"SharedAccessSignature sr=sb%3A%2F%2Fh&sig={SECRET}&se=1&skn=n",
+    ],
+)
+def test_what_spark_hides_of_texts_is_the_secret(text: str) -> None:
+    assert SECRET in text
+    assert SECRET not in re.sub(REGEX, "*********(redacted)", text)
+
+
+def test_what_is_no_secret_stays_in_texts() -> None:
+    text = 'options {\n  key: "partition_key"\n  value: "mine"\n}\nkey: "entity"\n  value: "q"'
+    assert re.sub(REGEX, "", text) == text

@@ -19,6 +19,9 @@ from tests.support.server import free_port
 pytestmark = pytest.mark.long
 
 SECRET: Final = "CanaryKeyThatNobodyMayEverSee0123456789abcd="
+STRING: Final = (
+    f"Endpoint=sb://h;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={SECRET}"
+)
 QUEUES: Final = ("first", "second", "captured")
 ENTITIES: Final = "".join(f'[[queue]]\nname = "{name}"\npartitioning = true\n' for name in QUEUES)
 JOB_S: Final = 600.0
@@ -103,6 +106,23 @@ def test_a_key_as_an_option_is_in_nothing_that_a_cluster_leaves(place: Path, bus
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["accessKey", "connectionString"])
+def test_a_key_as_an_option_is_in_nothing_that_spark_connect_leaves(
+    place: Path, bus: Bus, name: str
+) -> None:
+    """The server has the setting of `shardbus_spark.redaction`, as `session` has it."""
+    given = {"accessKey": SECRET, "connectionString": STRING}
+    port = free_port()
+    with connect_server(place, spark_ui_enabled="true", spark_ui_port=str(port)) as master:
+        access = {"endpoint": bus.url, name: given[name]}
+        _do_everything(master, access, place, f"http://127.0.0.1:{port}")
+
+    hidden = _files_with("*********(redacted)", place)
+    assert any(file.startswith("events/") for file in hidden) and "shown" in hidden
+    assert _files_with(SECRET, place) == set()
+
+
+@pytest.mark.timeout(900)
 def test_a_file_with_the_key_is_in_nothing_that_spark_connect_leaves(
     place: Path, bus: Bus, credential: Path
 ) -> None:
@@ -111,7 +131,7 @@ def test_a_file_with_the_key_is_in_nothing_that_spark_connect_leaves(
         access = {"endpoint": bus.url, "credentialFile": str(credential)}
         _do_everything(master, access, place, f"http://127.0.0.1:{port}")
 
-    # Events of Spark Connect hold every option as it was given, whatever its name.
+    # Events of Spark Connect hold options as they were given, but for what is hidden by its look.
     assert any(file.startswith("events/") for file in _files_with(str(credential), place))
     assert _files_with(SECRET, place) == set()
 
@@ -134,10 +154,7 @@ def test_the_key_in_a_variable_is_in_nothing_that_a_capture_leaves(place: Path, 
     }
     file = place / "definition.json"
     file.write_text(json.dumps(definition), encoding="utf-8")
-    string = (
-        f"Endpoint=sb://h;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey={SECRET}"
-    )
-    for variable, value in (("SHARDBUS_KEY", SECRET), ("SHARDBUS_CONNECTION_STRING", string)):
+    for variable, value in (("SHARDBUS_KEY", SECRET), ("SHARDBUS_CONNECTION_STRING", STRING)):
         opened = {"SHARDBUS_FLIGHT_URL": bus.url, variable: value}
         if variable == "SHARDBUS_KEY":
             _run(place, opened, "-c", write)

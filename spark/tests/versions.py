@@ -1,8 +1,9 @@
 """`python -m spark.tests.versions [VERSION ...]`: what the connector can do with each PySpark.
 
 Makes an environment for each version, below `--environments`, where it stays; runs the ways of
-`versions_driver` in it against a bus of this interpreter; writes a table to standard output. Ends
-with 1 if a version can do less, or more, than EXPECTED says, which the guide says too.
+`versions_driver` in it against a bus of this interpreter; writes a table to standard output, and to
+standard error why something does not work. Ends with 1 if a version can do less, or more, than
+EXPECTED says, which the guide says too, or if it does not say itself which version is needed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -29,6 +31,7 @@ BATCHES: Final = ("batch write", "batch read", "SQL table", "foreachBatch")
 WRITTEN: Final = (*BATCHES, "stream write")
 WAYS: Final = (*WRITTEN, "stream read, browse", "stream read, consume")
 EXPECTED: Final = {"4.0": BATCHES, "4.1": WRITTEN, "4.2": WAYS, "4.3": WAYS}
+REFUSED: Final = re.compile(r"needs PySpark 4\.\d or later, and this is 4\.\d")
 DRIVER_S: Final = 1_800
 
 
@@ -44,6 +47,8 @@ def main(arguments: Sequence[str]) -> int:
         exact, why_not = try_version(python)
         works = tuple(way for way in WAYS if not why_not[way])
         is_good &= works == EXPECTED[".".join(version.split(".")[:2])]
+        # What a version is too old for is refused by name, and does not just fail.
+        is_good &= all(REFUSED.search(why_not[way]) is not None for way in WAYS if way not in works)
         row = ("yes" if way in works else "no" for way in WAYS)
         sys.stdout.write(f"| {exact} | {' | '.join(row)} |\n")
         sys.stdout.flush()

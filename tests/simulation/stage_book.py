@@ -1,4 +1,5 @@
-"""What publishing promises: every batch is there once and whole, and of one attempt alone.
+"""What publishing promises: every batch is there once and whole, and of one attempt alone. A write
+that nobody repeats is there whole, or, if nobody was told that it is published, not at all.
 
 A batch has the same rows every time it is tried, but they are staged by other tasks each time; a
 *run* is one such attempt. Every row tells its run, so what is stored tells who was published.
@@ -45,13 +46,18 @@ def row_of(payload: bytes) -> Row:
 
 
 class Batch:
-    """What a producer has to publish under one number."""
+    """What a producer has to publish under one number; one that `is_once` has no other."""
 
-    def __init__(self, producer: int, number: int, rows: int) -> None:
+    def __init__(self, producer: int, number: int, rows: int, *, is_once: bool = False) -> None:
         self.producer = producer
         self.number = number
         self.rows = rows
+        self.is_once = is_once
         self.is_published = False
+
+    @property
+    def producer_name(self) -> str:
+        return f"write {self.producer}" if self.is_once else f"sink {self.producer}"
 
 
 class StageBook:
@@ -113,6 +119,10 @@ class StageBook:
         left = [each for names in self._under_way.values() for each in names]
         if outcome == PUBLISHED and any(name.startswith(prefix) for name in left):
             raise Violation(f"run {run} was told that it is published, and some is not stored yet")
+        if batch.is_once and outcome in (BEFORE, DIFFERS):
+            raise Violation(f"run {run} is the only one of its producer, and was {outcome}")
+        if batch.is_once:
+            self.events[f"write {outcome}"] += 1
         if outcome in (PUBLISHED, BEFORE, SETTLED):
             batch.is_published = True
 
@@ -130,6 +140,11 @@ class StageBook:
     def _check(self, batch: Batch) -> None:
         keys = [(batch.producer, batch.number, number) for number in range(batch.rows)]
         rows = [self._visible.get(key) for key in keys]
+        if batch.is_once and not batch.is_published:
+            # Nobody repeats it. That nothing of a run that was refused is visible is known already.
+            if rows.count(None) == len(rows):
+                return
+            batch.is_published = True
         if not batch.is_published or None in rows:
             raise Violation(f"batch {batch.number} of {batch.producer} is not whole: {rows}")
         runs = {row.run for row in rows if row is not None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.operations.asking import ask
@@ -18,11 +18,12 @@ from shardbus.core.errors import (
     Unavailable,
 )
 from shardbus.core.fragment.bounds import Bounds
-from shardbus.core.fragment.records import DECISION, PREPARED, PUBLISHING, STAGE
-from shardbus.core.limits import STAGE_MS_MIN
+from shardbus.core.fragment.records import DECISION, PREPARED, PRODUCER, PUBLISHING, STAGE
+from shardbus.core.limits import PRODUCER_ONCE_KEPT_MS, STAGE_MS_MIN
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
 from shardbus.core.messages.command import COMPLETE, Receive, Received, Settle, Settled
 from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.stages.record import unpack_producer
 from shardbus.core.transactions.command import COMMITTED
 from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.reader_scenario import CutSite
@@ -46,6 +47,8 @@ DRAIN_S_MAX = 60.0 + 2 * STAGE_MS_MIN / 1000 + 2 * DECIDE_MS / 1000
 QUEUES = ("plain", "parted")
 SINKS = 4
 ROWS = range(1, 10)
+# Producers of one batch count from here.
+ONCE = 2_000
 PUBLISH_TRIES = 4
 PIECE_TRIES = 3
 LAST_TRIES = 5
@@ -67,6 +70,18 @@ class StageTown(Town):
 
     def stored(self, commits: Sequence[FragmentCommit]) -> None:
         self.book.stored(commits)
+
+    def once(self) -> list[str]:
+        """The producers on all disks that have published their only batch."""
+        return [
+            producer.name.decode()
+            for site in self.sites
+            for fragment in site.disk.kept.fragments()
+            for (kind, key), data in site.disk.kept.load(fragment).records.items()
+            if kind == PRODUCER
+            for producer in [unpack_producer(key, data)]
+            if producer.is_once or key.startswith(b"write ")
+        ]
 
     def is_empty(self) -> bool:
         """Whether no disk holds a message, a stage, a promise, or a decision to commit."""
@@ -111,13 +126,27 @@ class Run:
             elif town.chance.random() < 0.1:
                 await self._prolong()
             outcome = await self._publish()
-        if outcome != PENDING and town.chance.random() < 0.5:
+        if self._batch.is_once and outcome in (PUBLISHED, SETTLED):
+            await self._forget()
+        if (outcome != PENDING or self._batch.is_once) and town.chance.random() < 0.5:
             # All attempts, also those that were not chosen.
             gateway = await town.open_gateway()
             await town.attempt(gateway, _staging(gateway, self._queue).discard([self._job]))
         town.note(f"run {self.number} of batch {self._batch.number}: {outcome}")
         town.book.told(self._batch, self.number, outcome)
         return outcome
+
+    async def _forget(self) -> None:
+        """A producer that has no other batch is done; it says so once, whatever comes of that."""
+        town, name = self._town, self._batch.producer_name
+        gateway = await town.open_gateway()
+        answer = await town.attempt(gateway, _staging(gateway, self._queue).forget(name))
+        if isinstance(answer, Refused | Unavailable):
+            town.book.events["not forgotten"] += 1
+        elif name in town.once():
+            raise Violation(f"producer {name} was told that it is forgotten, and is stored")
+        else:
+            town.book.events["forgotten"] += 1
 
     async def _prolong(self) -> None:
         """A straggler that says that it lives: nothing of its job ends."""
@@ -192,12 +221,13 @@ class Run:
             gateway = await town.open_gateway()
             staging = _staging(gateway, self._queue)
             work = staging.publish(
-                f"sink {batch.producer}",
+                batch.producer_name,
                 batch.number,
                 self._counts,
                 fingerprint=self._fingerprint,
+                is_once=batch.is_once,
             )
-            answer = await town.attempt(gateway, work)
+            answer = await self._asked(gateway, work)
             if isinstance(answer, Refused) and answer.kind is BATCH_DIFFERS:
                 return DIFFERS
             if isinstance(answer, bool):
@@ -211,9 +241,23 @@ class Run:
                 town.book.events["being published"] += 1
             if isinstance(answer, Refused) and answer.kind is STAGE_LOST:
                 self._check_lost(answer)
-                return outcome
+                return REFUSED
             await asyncio.sleep(town.chance.uniform(0.0, 2.0))
         return outcome
+
+    async def _asked(
+        self, gateway: Gateway, work: Coroutine[object, object, bool]
+    ) -> bool | Refused | Unavailable:
+        """Some clients do not wait for their answer, and ask again while the first is at it."""
+        town = self._town
+        if town.chance.random() < 0.9:
+            return await town.attempt(gateway, work)
+        asking = town.loop.create_task(town.attempt(gateway, work))
+        await asyncio.wait({asking}, timeout=town.chance.expovariate(10.0))
+        if asking.done():
+            return asking.result()
+        town.book.events["impatient"] += 1
+        return Unavailable("nobody waited for it", is_unknown=True)
 
     def _check_lost(self, refusal: Refused) -> None:
         """A stage that was accepted is there until its time is over."""
@@ -285,6 +329,35 @@ class Sink:
         return await Run(self._town, self._queue, batch, rows).go()
 
 
+class Writer:
+    """Writes that nobody repeats: each is a producer of its own, with one batch."""
+
+    def __init__(self, town: StageTown, queue: str) -> None:
+        self._town = town
+        self._queue = queue
+
+    async def run(self) -> None:
+        town, chance = self._town, self._town.chance
+        while not town.is_over:
+            await asyncio.sleep(chance.expovariate(1.0))
+            batch = Batch(ONCE + town.new_mark(), 1, chance.randint(0, 9), is_once=True)
+            town.book.begin(batch)
+            run = Run(town, self._queue, batch)
+            task = town.loop.create_task(run.go())
+            if chance.random() < 0.15:
+                await asyncio.wait({task}, timeout=chance.expovariate(0.5))
+            else:
+                await asyncio.wait({task})
+            if task.done():
+                task.result()
+                continue
+            # The driver dies. What it has asked for goes on without it.
+            task.cancel()
+            town.note(f"run {run.number} is left alone")
+            town.book.told(batch, run.number, PENDING)
+            town.book.events["left alone"] += 1
+
+
 def run_stages(seed: int) -> StageTown:
     """Play one seed to its end; a broken promise raises Violation."""
     town = StageTown(seed)
@@ -313,6 +386,8 @@ async def _play(town: StageTown) -> None:
         clients.create_task(_receive_on(town))
         for sink in sinks:
             clients.create_task(sink.run())
+        for name in QUEUES:
+            clients.create_task(Writer(town, name).run())
     gateway = await town.whole()
     for sink in sinks:
         await sink.finish()
@@ -339,7 +414,7 @@ async def _receive_on(town: StageTown) -> None:
 
 
 async def drain(town: StageTown, gateway: Gateway) -> None:
-    """Until nothing is left: no message, no stage and no promise."""
+    """Until nothing is left: no message, no stage, no promise, and none that published once."""
     deadline_s = town.loop.time() + DRAIN_S_MAX
     while not town.is_empty():
         if town.loop.time() > deadline_s:
@@ -347,6 +422,12 @@ async def drain(town: StageTown, gateway: Gateway) -> None:
         for port in _ports(gateway):
             await _take(town, gateway, port)
         await asyncio.sleep(1)
+    if town.once():
+        # Whose driver died, or could not say that it is done.
+        town.book.events["outlived"] += 1
+        await asyncio.sleep(PRODUCER_ONCE_KEPT_MS / 1000 + 1)
+    if town.once():
+        raise Violation(f"{town.once()} have published once, and are remembered for ever")
 
 
 async def _take(town: StageTown, gateway: Gateway, port: SitePort) -> None:

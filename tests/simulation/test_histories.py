@@ -68,13 +68,16 @@ ALL: Final = {
         ),
         3,
     ),
-    # Every batch of a sink is visible once and whole, all of it of one attempt (P3).
+    # Every batch of a sink is visible once and whole, all of it of one attempt; a write that nobody
+    # repeats, too, or not at all if it failed, and nothing of it is left (P3).
     "stages": Histories(
         run_stages,
         "1-16",
         (
             *("staged", "adopted", "bitten", "published", "published before", "refused", "unknown"),
-            *("expired", "repeated", "differs", "prolonged", "rivals", *CRASHES),
+            *("expired", "repeated", "differs", "prolonged", "rivals", "impatient", *CRASHES),
+            *("write published", "write settled", "write refused", "write pending", "left alone"),
+            *("forgotten", "not forgotten", "outlived"),
         ),
         3,
     ),

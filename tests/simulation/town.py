@@ -272,8 +272,14 @@ class Town:
             return Unavailable("the gateway is dead")
         task = gateway.start(work)
         ended = self.loop.create_task(gateway.ended.wait())
-        await asyncio.wait({task, ended}, timeout=ANSWER_S_MAX, return_when="FIRST_COMPLETED")
-        ended.cancel()
+        try:
+            await asyncio.wait({task, ended}, timeout=ANSWER_S_MAX, return_when="FIRST_COMPLETED")
+        except asyncio.CancelledError:
+            # Whoever asked has gone: it goes on, and nobody hears what comes of it.
+            task.add_done_callback(_pass_over)
+            raise
+        finally:
+            ended.cancel()
         if not task.done() and not gateway.is_dead:
             raise Violation(f"{work} was not answered in time")
         if not task.done() or task.cancelled():
@@ -287,6 +293,11 @@ class Town:
     def _returned(self) -> None:
         if self.gateway is not None:
             self.gateway.welcome()
+
+
+def _pass_over(task: asyncio.Task[T]) -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def _number_of(task: Ended) -> int:

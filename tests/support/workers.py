@@ -27,8 +27,8 @@ SPARK: Final = "spark/tests/in one Spark"
 IN_SPARK: Final = frozenset(
     f"spark/tests/test_{name}.py"
     for name in (
-        *("bad_input", "capture_tables", "conditions_in_spark", "fidelity", "many_tasks"),
-        *("replay", "sink", "spark"),
+        *("bad_input", "capture_tables", "conditions_in_spark", "fidelity"),
+        *("large_publications", "many_tasks", "replay", "sink", "spark"),
     )
 )
 

@@ -9,6 +9,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from shardbus_spark.java import java_home
+from shardbus_spark.redaction import REGEX, SETTING
 
 # Four attempts: with only one, a task that meets a restart of the bus would end the query.
 ATTEMPTS: Final = 4
@@ -16,12 +17,15 @@ DEFAULTS: Final[dict[str, str]] = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
+    # Rows of 200 KB would make batches for which a small executor has no room.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "8m",
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
+    SETTING: REGEX,
 }
 
 

@@ -11,9 +11,10 @@ from shardbus.broker.fragment.publishing import Publisher
 from shardbus.broker.fragment.runner import Runner
 from shardbus.broker.fragment.storage import Storage
 from shardbus.broker.operations.asking import ask
-from shardbus.broker.operations.staging import DECIDE_MS, PIECE_MAX, EntityStages
+from shardbus.broker.operations.staging import DECIDE_MS, PIECE_MAX, EntityStages, _batch_key
 from shardbus.core.errors import (
     BATCH_DIFFERS,
+    BEING_PUBLISHED,
     INVALID_ARGUMENT,
     NOT_ALLOWED,
     STAGE_LOST,
@@ -23,7 +24,8 @@ from shardbus.core.errors import (
 from shardbus.core.limits import STAGE_MS_DEFAULT, STAGE_MS_MIN
 from shardbus.core.message import Message
 from shardbus.core.namespace.entity import QueueSpec
-from shardbus.core.stages.command import AskStages, DropStages, Stage, StagesHeld
+from shardbus.core.stages.command import AskStages, DropStages, Publication, Stage, StagesHeld
+from shardbus.core.transactions.command import Prepare, Work
 from shardbus.stores.base.store import FragmentId
 from tests.simulation.faults import Disk
 from tests.simulation.payloads import FORMAT
@@ -323,6 +325,27 @@ def test_a_piece_that_is_staged_in_two_fragments_is_not_published_twice(lake: La
 
     lake.run(ask(lake.queue.runners[other], DropStages([b"task"])))
     assert lake.publish(1, stages)
+
+
+def test_a_stage_that_is_promised_is_not_called_lost(lake: Lake) -> None:
+    """A gateway that did not see the second copy of a piece has promises for the first, and may
+    commit yet: whoever asks another gateway must not be told that nothing will come of it.
+    """
+    lake.stage("task", 0, b"0")
+    own = lake.holder()
+    again = Stage(b"task", 1, [Message(b"0")], STAGE_MS_DEFAULT)
+    lake.run(ask(lake.queue.runners[own - 1], again))
+    work = Work([], [], [(b"task", 1)], batch_key=_batch_key(Publication(QUERY.encode(), 1)))
+    home = (lake.queue.entity.entity_id, lake.queue.entity.fragments[own - 2].number)
+    lake.run(ask(lake.queue.runners[own], Prepare(bytes(16), work, home, DECIDE_MS)))
+
+    with refusal_of(BEING_PUBLISHED):
+        lake.publish(1, {"task": 1})
+
+    lake.settle_down()
+    with refusal_of(STAGE_LOST):
+        lake.publish(1, {"task": 1})
+    assert lake.visible() == []
 
 
 def test_a_fragment_that_is_away_matters_only_if_it_is_needed(lake: Lake) -> None:

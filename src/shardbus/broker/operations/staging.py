@@ -175,8 +175,11 @@ class EntityStages:
             except Refused as refusal:
                 if refusal.kind not in (ALREADY_PUBLISHED, STAGE_LOST, SERVER_BUSY):
                     raise
-                # Another client may have published them a moment ago.
+                # Another client may have published them a moment ago, or be about to.
+                left_bytes, _ = await self._left(publication, self._router.ports)
                 if not await self._is_published(producer, publication):
+                    if left_bytes and refusal.kind is STAGE_LOST:
+                        raise _under_way(publication, left_bytes, "are promised") from refusal
                     raise
             else:
                 return True
@@ -288,22 +291,24 @@ class EntityStages:
         waits_for_away: bool,
     ) -> None:
         """Return when the fragments have stored all of a decided batch."""
-        question = AskStages([], _batch_key(publication))
         pause_ms = PAUSE_MS_MIN
         while True:
-            left_bytes = 0
-            is_known = True
-            for answer in await ask_all([to_port(port, question) for port in ports]):
-                if isinstance(answer, StagesHeld):
-                    left_bytes += answer.left_bytes
-                else:
-                    is_known = False
+            left_bytes, is_known = await self._left(publication, ports)
             if left_bytes == 0 and (is_known or not waits_for_away):
                 return
             if self._clock.steady_ms() >= until_ms:
                 raise _under_way(publication, left_bytes, "must be stored")
             await asyncio.sleep(pause_ms / 1000)
             pause_ms = min(2 * pause_ms, PAUSE_MS_MAX)
+
+    async def _left(
+        self, publication: Publication, ports: Sequence[FragmentPort]
+    ) -> tuple[int, bool]:
+        """How many bytes of a batch are promised or not stored yet, and whether all could tell."""
+        question = AskStages([], _batch_key(publication))
+        answers = await ask_all([to_port(port, question) for port in ports])
+        told = [answer.left_bytes for answer in answers if isinstance(answer, StagesHeld)]
+        return sum(told), len(told) == len(answers)
 
     def _part(self, index: int, work: Work) -> TransactionPart:
         home = (self._entity_id, self._router.numbers[index])
