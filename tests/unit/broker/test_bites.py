@@ -422,7 +422,7 @@ def test_a_damaged_piece_of_a_large_batch_is_refused_before_it_is_decided(
     count = lake.fill_large(key="one fragment")
     holder = lake.runner(lake.holder())
     disk = next(disk for disk in lake.disks if holder.fragment_id in disk.kept.fragments())
-    disk.kept.damage_staged(holder.fragment_id, b"task", 2)
+    disk.kept.damage_piece(holder.fragment_id, b"task", 2)
 
     with pytest.raises(Refused) as refused:
         lake.publish(1, {"task": count})

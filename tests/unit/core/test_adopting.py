@@ -86,6 +86,7 @@ def test_the_time_to_live_of_the_entity_ends_what_was_staged() -> None:
 
 def test_a_damaged_payload_makes_its_stage_unpublishable(desk: StagingDesk) -> None:
     desk.stage(b"one", b"two")
+    desk.reload()
     desk.shelf.store.damage_staged(FRAGMENT, NAME, 1)
 
     with refusal_of(STAGE_LOST) as refused:
@@ -95,10 +96,17 @@ def test_a_damaged_payload_makes_its_stage_unpublishable(desk: StagingDesk) -> N
     assert desk.held() == {NAME: 2}
 
 
-def test_a_payload_that_is_damaged_after_the_promise_is_set_aside_alone(desk: StagingDesk) -> None:
+@pytest.mark.parametrize("is_promised_first", [True, False])
+def test_a_payload_that_is_damaged_since_it_was_stored_is_set_aside_alone(
+    desk: StagingDesk, is_promised_first: bool
+) -> None:
+    """What this process stored is not read back before it is published."""
     desk.stage(b"one", b"two")
-    promise(desk)
+    if is_promised_first:
+        promise(desk)
     desk.shelf.store.damage_staged(FRAGMENT, NAME, 1)
+    if not is_promised_first:
+        promise(desk)
 
     assert isinstance(desk.do(Finish(TRANSACTION, is_commit=True)), Done)
 

@@ -387,6 +387,7 @@ def test_many_bytes_are_looked_at_a_part_at_a_time() -> None:
 def test_a_damaged_piece_of_what_is_large_is_refused(is_beside: bool) -> None:
     desk = BitingDesk()
     desk.fill(10)
+    desk.reload()
     if is_beside:
         desk.shelf.store.damage_staged(FRAGMENT, NAME, 8)
     else:

@@ -53,7 +53,8 @@ class OpenStage:
     being published.
 
     `batch_key` identifies the batch of that publication. `sent` messages of the first piece are
-    already sent. The pieces in `whole` were checked since the fragment was loaded.
+    already sent. The pieces in `whole` were checked since the fragment was loaded; the payloads of
+    those in `fresh` were stored since then, and a check would find them in memory, not on the disk.
     """
 
     def __init__(self, name: bytes) -> None:
@@ -67,6 +68,13 @@ class OpenStage:
         self.batch_key = b""
         self.sent = 0
         self.whole = Runs()
+        self.fresh = Runs()
+
+    def has_stale(self, pieces: Runs) -> bool:
+        """Whether payloads of these pieces are worth a check."""
+        rest = pieces.copy()
+        rest.exclude(self.fresh)
+        return rest.count > 0
 
     def held(self) -> HeldStage:
         return HeldStage(self.name, self.pieces.copy(), self.amount.count, self.amount.size_bytes)

@@ -198,6 +198,8 @@ class Staging(Handler):
         if stage is None:
             stage = OpenStage(command.stage)
         self._open.add(stage, command.piece, amount)
+        if put.payloads:
+            stage.fresh.include(runs_of([command.piece]))
         stage.lifetime_ms = max(stage.lifetime_ms, command.lifetime_ms)
         deadline_ms = self._ledger.steady_ms + command.lifetime_ms
         stage.deadline_ms = max(stage.deadline_ms, deadline_ms)
@@ -259,7 +261,8 @@ class Staging(Handler):
         is_unpacked = has_ids or not is_promise
         stages = [self._stages[name] for name in names]
         pieces = [stage.pieces.numbers() for stage in stages]
-        return NeedStages(names, pieces, is_unpacked=is_unpacked, is_checked=True)
+        is_checked = any(stage.has_stale(stage.pieces) for stage in stages)
+        return NeedStages(names, pieces, is_unpacked=is_unpacked, is_checked=is_checked)
 
     def need_to_finish(self, shares: list[StageShare]) -> NeedStages | None:
         """What must be read before promised stages are published."""
@@ -272,6 +275,7 @@ class Staging(Handler):
         names: list[bytes] = []
         pieces: list[list[int]] = []
         room_bytes, room = self._ledger.bounds.checked_bytes_max, BITE_PIECES_MAX
+        is_checked = False
         for stage in self._named(command.stages):
             if room_bytes <= 0 or room <= 0:
                 break
@@ -283,11 +287,12 @@ class Staging(Handler):
             numbers = rest.after(0, min(room, room_bytes // each_bytes + 1))
             names.append(stage.name)
             pieces.append(numbers)
+            is_checked = is_checked or stage.has_stale(runs_of(numbers))
             room -= len(numbers)
             room_bytes -= len(numbers) * each_bytes
         if not names:
             return None
-        return NeedStages(names, pieces, is_unpacked=False, is_checked=True)
+        return NeedStages(names, pieces, is_unpacked=False, is_checked=is_checked)
 
     def _check_pieces(
         self, command: CheckStages, read: dict[bytes, ReadStage], need: NeedStages | None
