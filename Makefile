@@ -15,7 +15,7 @@ ARGS ?=
 SEEDS ?=
 JOBS ?= 2
 # More than there are cores: many tests wait most of the time.
-WORKERS ?= 4
+WORKERS ?= 5
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 # Who runs what, and in which order: tests/support/workers.py.
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -283,7 +283,7 @@ WRONG: Final[list[tuple[str, dict[str, object], str]]] = [
     ("line", {"where": "colour = 'red'"}, "where has 'colour'"),
     ("line", {"where": "properties > 1"}, "where cannot be used: [DATATYPE_MISMATCH"),
     ("line", {"time_column": "at", "from": "2026-01-01"}, "time_column is 'at'"),
-    ("line", {"columns": {"body": "payload"}}, "makes body of 'payload'"),
+    ("line", {"columns": {"body": "payload"}}, "maps body to 'payload'"),
     ("line", {"columns": {"body": ""}}, "no column body"),
     ("line", {"columns": {"to": "properties"}}, "column to is map<string,string>; it must be"),
     ("held", {}, "600 rows have no session_id"),

@@ -253,7 +253,7 @@ def test_what_cannot_be_read_says_why_in_the_last_line(
 
 @pytest.mark.parametrize(
     ("schema", "told"),
-    [("color STRING", "has a column color; there are"), ("body STRING", "body as string")],
+    [("color STRING", "has a column color; the columns are"), ("body STRING", "body as string")],
 )
 def test_a_schema_that_the_bus_does_not_have_is_refused(
     spark: SparkSession, bus: Bus, schema: str, told: str
