@@ -15,7 +15,9 @@ ARGS ?=
 SEEDS ?=
 JOBS ?= 2
 # More than there are cores: many tests wait most of the time.
-WORKERS ?= 5
+WORKERS ?= 4
+# Of long tests most start a Java of their own, and Spark gives a Python ten seconds to start.
+LONG_WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 # Who runs what, and in which order: tests/support/workers.py.
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -53,7 +55,7 @@ test: $(VENV)/.requirements  ## build and run every check, and every test that i
 	$(COMPILED) $(PYTEST) $(PARALLEL) -m 'not long' spark/tests tests
 
 test-long: build node curl postgres  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
-	$(COMPILED) $(PYTEST) $(PARALLEL) -m long spark/tests tests
+	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m long spark/tests tests
 	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m 'not long' $(INTERPRETED_TESTS)
 
 test-costs: build node curl postgres  ## wall and processor seconds of every file of tests, one after another

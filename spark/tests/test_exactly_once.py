@@ -94,10 +94,11 @@ class Crowd:
             self.unsure.update(message["body"] for message in messages)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("kind", "kills", "kill_of_bus"),
-    [(SMALL, 8, 4), pytest.param(SPARK, 2, 1, marks=pytest.mark.long)],
+    [(SMALL, 8, 4), (SPARK, 2, 1)],
     ids=["small", "spark"],
 )
 def test_drivers_and_a_bus_that_are_killed_lose_nothing_and_double_nothing(
