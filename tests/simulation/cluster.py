@@ -78,6 +78,9 @@ class TappedBroker:
     async def transferring(self) -> list[FragmentId]:
         return await self._broker.transferring()
 
+    async def loss(self) -> str:
+        return await self._broker.loss()
+
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return await self._broker.statistics(entity_id, numbers)
 

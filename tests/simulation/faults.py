@@ -191,6 +191,10 @@ class Disk:
         return self.kept.shortage
 
     @property
+    def loss(self) -> str:
+        return self.kept.loss
+
+    @property
     def is_read_only(self) -> bool:
         return False
 

@@ -171,6 +171,9 @@ class Site:
     async def transferring(self) -> list[FragmentId]:
         return await self._at_home().transferring()
 
+    async def loss(self) -> str:
+        return await self._at_home().loss()
+
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return await self._at_home().statistics(entity_id, numbers)
 

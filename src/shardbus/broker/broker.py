@@ -224,6 +224,9 @@ class Broker:
     async def transferring(self) -> list[FragmentId]:
         return await self._read(lambda store: store.recorded((TRANSFERRED,)))
 
+    async def loss(self) -> str:
+        return await self._read(lambda store: store.loss)
+
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         fragments = [FragmentId(entity_id, number) for number in numbers]
         found = self._running_counters(fragments)

@@ -46,6 +46,7 @@ class FakeHost:
     def __init__(self, name: str) -> None:
         self.name = name
         self.fragments: dict[FragmentId, Entity] = {}
+        self.lost = ""
         self.statistics_of: dict[FragmentId, FragmentStatistics] = {}
         self.published: dict[int, list[Entity]] = {}
         """By topic: the subscriptions that it publishes to."""
@@ -119,6 +120,10 @@ class FakeHost:
     async def transferring(self) -> list[FragmentId]:
         await self.reach()
         return []
+
+    async def loss(self) -> str:
+        await self.reach()
+        return self.lost
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         await self.reach()

@@ -47,6 +47,20 @@ def test_fragments_of_entities_that_the_catalogue_does_not_know_are_kept_and_nam
     assert world.namespace.created_at_ms == 7
 
 
+def test_what_a_store_has_lost_is_told_until_the_store_knows_of_no_loss() -> None:
+    world = World()
+    create(world)
+    world.hosts[2].lost = "its log was damaged"
+
+    restart(world)
+    [problem] = world.namespace.problems()
+    assert problem == f"broker {world.hosts[2].name}: its log was damaged"
+
+    world.hosts[2].lost = ""
+    restart(world)
+    assert world.namespace.problems() == []
+
+
 def test_a_new_catalogue_removes_nothing_and_gives_out_no_id_twice() -> None:
     """R28."""
     world = World()

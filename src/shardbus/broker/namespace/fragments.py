@@ -188,6 +188,11 @@ class Fragments:
         host = self._hosts[index]
         return await self._answer(host, host.fragment_ids())
 
+    async def loss(self, index: int) -> str:
+        """See `host.FragmentHost`."""
+        host = self._hosts[index]
+        return await self._answer(host, host.loss())
+
     async def statistics_at(
         self, index: int, entity_id: int, numbers: Sequence[int]
     ) -> list[FragmentStatistics]:

@@ -110,6 +110,10 @@ class FragmentHost(Protocol):
         """Every fragment that has ever given out messages to be transferred (R27)."""
         ...
 
+    async def loss(self) -> str:
+        """What its store has lost of stored commits; empty if nothing is known to be lost."""
+        ...
+
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         """What the fragments hold, in the order asked for."""
         ...

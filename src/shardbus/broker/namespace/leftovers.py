@@ -76,6 +76,7 @@ class Leftovers:
         # By broker: the orphans, and the fragments that entities lack.
         self._orphans: dict[int, dict[int, list[int]]] = {}
         self._missing: dict[int, dict[str, list[int]]] = {}
+        self._losses: dict[int, str] = {}
 
     def learn(self, damaged: list[int], unfinished: Sequence[Unfinished]) -> None:
         """Take over what the catalogue holds."""
@@ -177,6 +178,7 @@ class Leftovers:
                 for each in going:
                     await self._clear(index, each, held)
                 self._look(index, known, await self._fragments.held(index))
+                self._losses[index] = await self._fragments.loss(index)
                 self._fragments.note_swept(index)
                 swept.add(index)
             except Unavailable as error:
@@ -293,6 +295,11 @@ class Leftovers:
                 f"{_listed([str(entity_id) for entity_id in ids])}); they are kept: restore "
                 "the catalogue that has these entities, or see `shardbus orphans`"
             )
+        found += [
+            f"broker {self._fragments.name_of(index)}: {loss}"
+            for index, loss in self._losses.items()
+            if loss
+        ]
         for index, missing in self._missing.items():
             names = [f"'{name}' ({', '.join(map(str, lost))})" for name, lost in missing.items()]
             if names:

@@ -19,8 +19,10 @@ from shardbus.broker.remote.host_call import (
     doubt_question,
     join_question,
     list_question,
+    loss_question,
     read_ids,
     read_joined,
+    read_loss,
     read_statistics,
     transfer_question,
     update_question,
@@ -213,6 +215,9 @@ class RemoteBroker:
 
     async def transferring(self) -> list[FragmentId]:
         return self._read(read_ids, await self.ask(transfer_question()))
+
+    async def loss(self) -> str:
+        return self._read(read_loss, await self.ask(loss_question()))[0]
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return self._read(read_statistics, await self.ask(count_question(entity_id, numbers)))

@@ -22,6 +22,7 @@ LIST: Final = "fragment-ids"
 COUNT: Final = "statistics"
 DOUBT: Final = "in-doubt"
 TRANSFER: Final = "transferring"
+LOSS: Final = "loss"
 
 
 def join_question(namespace_id: str, *, is_empty_expected: bool) -> str:
@@ -56,6 +57,10 @@ def transfer_question() -> str:
     return _document(TRANSFER, {})
 
 
+def loss_question() -> str:
+    return _document(LOSS, {})
+
+
 def count_question(entity_id: int, numbers: Sequence[int]) -> str:
     return _document(COUNT, {"entity_id": entity_id, "numbers": list(numbers)})
 
@@ -74,6 +79,11 @@ def read_ids(answer: str) -> list[FragmentId]:
     """The answer to a question for fragments; ValueError when it is invalid."""
     flat = Fields(json.loads(answer), "list of fragments").integers("fragments")
     return [FragmentId(flat[at], flat[at + 1]) for at in range(0, len(flat) - 1, 2)]
+
+
+def read_loss(answer: str) -> list[str]:
+    """The answer to `loss_question`, as a list of one; ValueError when it is invalid."""
+    return [Fields(json.loads(answer), "answer").text("loss")]
 
 
 def read_statistics(answer: str) -> list[FragmentStatistics]:
@@ -121,6 +131,8 @@ class HostCalls:
         if do == TRANSFER:
             ids = await self._host.transferring()
             return json.dumps({"fragments": [part for fragment in ids for part in fragment]})
+        if do == LOSS:
+            return json.dumps({"loss": await self._host.loss()})
         if do == COUNT:
             numbers = fields.integers("numbers")
             found = await self._host.statistics(fields.integer("entity_id"), numbers)

@@ -61,6 +61,11 @@ class LateStore:
     def is_read_only(self) -> bool:
         return self._store is None
 
+    @property
+    def loss(self) -> str:
+        store = self._store or self._readable
+        return "" if store is None else store.loss
+
     def look(self) -> None:
         if self._store is not None:
             self._store.look()

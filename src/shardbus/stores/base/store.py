@@ -151,6 +151,9 @@ class MessageStore(Protocol):
     `shortage` says why the store accepts no additions, and is empty while there is room. It may be
     read at any time, and changes in commits and in `look`. During a shortage messages can still be
     settled, moved and removed. In a store that `is_read_only` nothing can be changed.
+
+    `loss` says which stored commits the store had lost when it was opened, as far as that can be
+    known; it is empty if it knows of none.
     """
 
     @property
@@ -158,6 +161,9 @@ class MessageStore(Protocol):
 
     @property
     def is_read_only(self) -> bool: ...
+
+    @property
+    def loss(self) -> str: ...
 
     def look(self) -> None:
         """Check how much room there is, since other processes may have changed that. For the

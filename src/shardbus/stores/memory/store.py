@@ -49,6 +49,7 @@ class MemoryStore:
         # For tests: as if the disk were full.
         self.shortage = ""
         self.is_read_only = False
+        self.loss = ""
         self._fragments: dict[FragmentId, MemoryFragment] = {}
         self._highest_entity_id = 0
 

@@ -39,6 +39,7 @@ class PostgresStore(ChunkedReads):
     """
 
     is_read_only = False
+    loss = ""
     # How much room there is the server knows, and an operator who looks after it.
     shortage = ""
 

@@ -22,6 +22,7 @@ from shardbus.stores.sqlite.database import (
     refuse_other,
     spare_bytes_of,
 )
+from shardbus.stores.sqlite.log_check import keep_if_damaged
 from shardbus.stores.sqlite.room import DiskRoom, is_no_room, no_room_text
 from shardbus.stores.sqlite.snapshot import SqliteSnapshot, database_bytes
 
@@ -299,6 +300,8 @@ def _open(path: Path, now_ms: int, namespace_id: str) -> sqlite3.Connection:
         # Takes the exclusive lock at once, so that a second process fails when it opens the file.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")
+        # Entities whose creation was lost are reported as orphans in the stores.
+        keep_if_damaged(path.resolve())
     except BaseException:
         connection.close()
         raise

@@ -26,6 +26,7 @@ from shardbus.stores.sqlite.database import (
     spare_bytes_of,
     store_error,
 )
+from shardbus.stores.sqlite.log_check import keep_if_damaged, loss_text
 from shardbus.stores.sqlite.lookup import SqliteLookup
 from shardbus.stores.sqlite.room import DiskRoom, is_no_room, no_room_text
 from shardbus.stores.sqlite.writer import StoreWriter
@@ -69,6 +70,8 @@ class SqliteStore(ChunkedReads):
             if not to_read:
                 lock = FileLock(self.path)
                 opened.callback(lock.release)
+                keep_if_damaged(self.path)
+            self.loss = loss_text(self.path)
             self._room = DiskRoom(self.path, 0 if to_read else reserve_bytes)
             if to_read:
                 reading = self._open_to_read()

@@ -12,7 +12,12 @@ from shardbus.stores.sqlite.examine.catalogue_repair import page_faults
 from shardbus.stores.sqlite.examine.finding import Nowhere, Sink
 from shardbus.stores.sqlite.examine.salvage import open_unchanged
 from shardbus.stores.sqlite.examine.survey import Survey
+from shardbus.stores.sqlite.log_check import damage_text, kept_logs, lost_commits
 from shardbus.stores.sqlite.membership import broker_index
+
+_LOST_COMMITS = (
+    "messages that were accepted may be missing, and messages that were completed may be back"
+)
 
 
 def check_store(path: Path, progress: Progress) -> StoreReport:
@@ -22,9 +27,27 @@ def check_store(path: Path, progress: Progress) -> StoreReport:
         return not_there(path)
     lock = FileLock(real)
     try:
-        return examine(real, path.name, Nowhere(), progress)[0]
+        report = examine(real, path.name, Nowhere(), progress)[0]
+        report.damages += lost_in_log(real, path.name)
+        return report
     finally:
         lock.release()
+
+
+def lost_in_log(path: Path, name: str) -> list[Damage]:
+    """What a file whose lock is held lost by damage to its log, now or at an earlier start."""
+    found: list[Damage] = []
+    wal = path.with_name(path.name + "-wal")
+    lost = lost_commits(wal)
+    if lost is not None:
+        advice = "restore a backup; or start the server, which keeps a copy of the log"
+        found.append(
+            Damage(name, damage_text(wal.name, lost), meaning=_LOST_COMMITS, advice=advice)
+        )
+    for kept in kept_logs(path):
+        advice = "restore a backup; or accept the loss, and remove this copy of the log"
+        found.append(Damage(kept.name, "the log was damaged", meaning=_LOST_COMMITS, advice=advice))
+    return found
 
 
 def not_there(path: Path) -> StoreReport:

@@ -48,6 +48,7 @@ from shardbus.stores.sqlite.examine.finding import (
 )
 from shardbus.stores.sqlite.examine.salvage import Salvage, blob, integer, open_unchanged
 from shardbus.stores.sqlite.examine.swapping import fold_log, put_in_place, remove_file
+from shardbus.stores.sqlite.log_check import keep_if_damaged
 
 # Where counters are lost, or records of forwarded messages may be, sequence numbers continue this
 # far after the last one found, so that none is given out twice.
@@ -65,6 +66,8 @@ def repair_store(path: Path, progress: Progress) -> Repaired:
         return Repaired(not_there(path), "", 0, 0)
     lock = FileLock(real)
     try:
+        if keep_if_damaged(real):
+            fold_log(real)
         found, survey = examine(real, path.name, Nowhere(), progress)
         if found.is_sound() or survey is None:
             return Repaired(found, "", found.messages, found.set_aside)
