@@ -85,7 +85,12 @@ class Bus:
         self.session_token = ""
 
     def ask(
-        self, method: str, path: str, body: Mapping[str, object] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        status: int = 200,
     ) -> dict[str, object]:
         answer = self.session.request(
             method,
@@ -94,7 +99,7 @@ class Bus:
             data=None if body is None else json.dumps(body),
             timeout=20,
         )
-        assert answer.status_code == 200, answer.text
+        assert answer.status_code == status, answer.text
         document: dict[str, object] = answer.json()
         return document
 
@@ -110,6 +115,11 @@ class Bus:
             administration.create_queue("sessions", requires_session=True, lock_duration=LOCK_LONG)
             administration.create_topic("news")
             administration.create_subscription("news", "all")
+        for word in ("changed", "gone"):
+            self.ask("PUT", f"queues/{word}", {}, status=201)
+            self.ask("PUT", f"topics/{word}-topic", {}, status=201)
+            self.ask("PUT", f"topics/changed-topic/subscriptions/{word}", {}, status=201)
+            self.ask("PUT", f"entities/news%2FSubscriptions%2Fall/rules/{word}", {})
         for rule in ("access-rules/reader", "access-rules/spare"):
             self.ask("PUT", rule, {"rights": ["Listen"]})
             self.ask("PUT", f"entities/plain/{rule}", {"rights": ["Listen"]})
@@ -164,10 +174,15 @@ def operations(bus: Bus) -> list[OpenApiOperation]:
 def name_something(case: OpenApiCase, name: str) -> None:
     """Let a request get further than to an entity or rule that does not exist."""
     variables, path = case.path_parameters, case.operation.path
+    chosen = {"put": "made", "patch": "changed", "delete": "gone"}.get(case.operation.method, "")
     if "name" in variables:
-        if "/topics/" in path:
-            variables["name"] = "news"
-        elif path.endswith("}/rules"):
+        if path.endswith("/topics/{name}"):
+            variables["name"] = f"{chosen}-topic" if chosen else "news"
+        elif "/topics/" in path:
+            variables["name"] = "changed-topic"
+        elif path.endswith("/queues/{name}"):
+            variables["name"] = chosen or name
+        elif "/rules" in path:
             variables["name"] = "news/Subscriptions/all"
         else:
             variables["name"] = "plain" if "/access-rules" in path else name
@@ -177,7 +192,11 @@ def name_something(case: OpenApiCase, name: str) -> None:
         )
     if "backup" in variables:
         variables["backup"] = "nightly"
-    if "rule" in variables:
+    if "subscription" in variables:
+        variables["subscription"] = chosen or "changed"
+    if path.endswith("/rules/{rule}") and "access" not in path:
+        variables["rule"] = chosen or "changed"
+    elif "rule" in variables:
         variables["rule"] = "spare" if case.operation.method == "delete" else "reader"
 
 
@@ -240,7 +259,8 @@ def test_the_examples_of_the_description_work(bus: Bus) -> None:
         shorten(case)
 
         # There are no orphans: they come of lost catalogues.
-        status = 404 if operation.path.startswith("/api/v1/orphans/") else 200
+        success = int(next(iter(operation.definition.raw["responses"])))
+        status = 404 if operation.path.startswith("/api/v1/orphans/") else success
         assert (operation.label, call(bus, case)) == (operation.label, status)
 
 

@@ -49,8 +49,7 @@ class Query:
 class Call(Generic[B]):
     """One authorised request, matched and parsed.
 
-    `name`, `rule`, `pipeline` and `backup` are the variables of the path; `body` is the parsed body
-    of the route.
+    `body` is the parsed body of the route; the others are the variables of its path.
     """
 
     def __init__(self, request: HttpRequest, match: Match, query: Query, body: B) -> None:
@@ -59,6 +58,9 @@ class Call(Generic[B]):
         self.rule = match.rule
         self.pipeline = match.pipeline
         self.backup = match.backup
+        self.subscription = match.subscription
+        self.job = match.job
+        self.number = match.number
         self.query = query
         self.body = body
 

@@ -1,4 +1,4 @@
-"""Queues, topics, subscriptions, rules and fragments in the JSON API: read only (ADR 0014)."""
+"""Queues, topics, subscriptions, rules and fragments as the JSON API shows them."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ from shardbus.broker.bus import Bus
 from shardbus.gateway.http.api.access import AccessPages
 from shardbus.gateway.http.api.backups import BackupPages, Backups
 from shardbus.gateway.http.api.call import Group
+from shardbus.gateway.http.api.managing import ManagementPages
 from shardbus.gateway.http.api.messages import MessagesApi
 from shardbus.gateway.http.api.orphans import OrphanPages
 from shardbus.gateway.http.api.pipelines import PipelinePages, Pipelines, T
@@ -28,6 +29,7 @@ def api_groups(
     """In the order in which the description lists them; stages need a reader of AMQP batches."""
     places = EntityPlaces(bus, counts, throttle)
     groups: list[Group] = [
+        ManagementPages(bus.namespace, bus.authorizer),
         MessagesApi(bus, counts, throttle),
         AccessPages(bus.namespace, bus.clock),
         OrphanPages(bus.namespace),

@@ -45,8 +45,8 @@ def openapi_document(rows: Sequence[Row]) -> Schema:
             "title": "Shardbus",
             # The version of the API: that of the bus is not public.
             "version": "1",
-            "description": "What the management dialect of the bus does not cover. Members may be "
-            "added within v1; none is removed or changed.",
+            "description": "Entities, messages and the state of the bus. Members may be added "
+            "within v1; none is removed or changed.",
         },
         "paths": paths,
         "components": {
@@ -104,7 +104,7 @@ def _operation(
 
 def _responses(route: Route, references: Mapping[Shape, Schema]) -> Schema:
     schema: Schema = {"type": "object"} if route.shape is None else references[route.shape]
-    responses = {"200": _response("The requested document.", schema)}
+    responses = {str(route.status): _response("The requested document.", schema)}
     for status, text in _REFUSALS.items():
         if route.method != "GET" or status in _OF_READING:
             shape = route.shape_of_503 if status == "503" else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import UnionType
 from typing import Final, final
 from urllib.parse import quote, unquote
@@ -12,14 +12,17 @@ from shardbus.gateway.http.document import Schema, Shape
 
 PREFIX: Final = "api/v1/"
 
-_VARIABLES: Final = re.compile(r"\{(name|rule|pipeline|backup)\}")
-# An entity's name may contain slashes; other variables are one segment.
+# An entity's name may contain slashes; other variables are one segment, a number has digits only.
 _PATTERNS: Final = {
     "name": "(?P<name>.+)",
     "rule": "(?P<rule>[^/]+)",
     "pipeline": "(?P<pipeline>[^/]+)",
     "backup": "(?P<backup>[^/]+)",
+    "subscription": "(?P<subscription>[^/]+)",
+    "job": "(?P<job>[^/]+)",
+    "number": "(?P<number>[0-9]{1,19})",
 }
+_VARIABLES: Final = re.compile(r"\{(" + "|".join(_PATTERNS) + r")\}")
 
 
 @final
@@ -65,19 +68,26 @@ NAME: Final = Parameter(
 RULE: Final = Parameter("rule", "path", "The name of a rule.", example="reader")
 PIPELINE: Final = Parameter("pipeline", "path", "The name of a pipeline.", example="archive")
 BACKUP: Final = Parameter("backup", "path", "The name of a backup.", example="nightly")
+SUBSCRIPTION: Final = Parameter(
+    "subscription", "path", "The name of a subscription of the topic.", example="all"
+)
+JOB: Final = Parameter("job", "path", "The id of a job.", example="20260131-120000-0a1b2c")
+NUMBER: Final = Parameter(
+    "number", "path", "The sequence number of a message.", least=1, most=2**63 - 1, example=1
+)
 
 
 @final
 class Route:
     """A method on a path of the API. `{name}` in it stands for an entity, which may contain
-    slashes, and `{rule}`, `{pipeline}` and `{backup}` for a name without slashes.
+    slashes, and each other variable for a name without slashes, or a number.
 
     All of `right`, or `otherwise`, is needed on that entity, or on the namespace where there is
     none. Without either the path is open; with `takes_any_token`, to any valid token. `shape` is
     the answer, None for the description of the API itself, and `shape_of_503` the answer while
     nothing serves, if that is not an Error. With `takes_bytes` the request body is not JSON.
     `identifier` is the operation's name in generated clients; by default it is made of the method
-    and `shape`.
+    and `shape`. `status` is that of the answer.
     """
 
     def __init__(  # noqa: PLR0913 - a row of the table, by keyword
@@ -94,6 +104,7 @@ class Route:
         parameters: tuple[Parameter, ...] = (),
         identifier: str = "",
         shape_of_503: Shape | None = None,
+        status: int = 200,
     ) -> None:
         self.path = path
         self.summary = summary
@@ -105,6 +116,7 @@ class Route:
         self.takes_any_token = takes_any_token
         self.parameters = parameters
         self.shape_of_503 = shape_of_503
+        self.status = status
         self.identifier = identifier or _identifier(method, shape)
         self.query_names = frozenset(one.name for one in parameters if one.place == "query")
         pieces = _VARIABLES.split(path)
@@ -121,24 +133,21 @@ class Route:
         found = self._pattern.fullmatch(path)
         if found is None:
             return None
-        values = found.groupdict()
-        return Match(
-            unquote(values.get("name") or ""),
-            unquote(values.get("rule") or ""),
-            unquote(values.get("pipeline") or ""),
-            unquote(values.get("backup") or ""),
-        )
+        return Match({name: unquote(text) for name, text in found.groupdict().items()})
 
 
 @final
 class Match:
     """The variables of a path, decoded; empty where the route has none."""
 
-    def __init__(self, name: str, rule: str, pipeline: str = "", backup: str = "") -> None:
-        self.name = name
-        self.rule = rule
-        self.pipeline = pipeline
-        self.backup = backup
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self.name = values.get("name", "")
+        self.rule = values.get("rule", "")
+        self.pipeline = values.get("pipeline", "")
+        self.backup = values.get("backup", "")
+        self.subscription = values.get("subscription", "")
+        self.job = values.get("job", "")
+        self.number = int(values.get("number", "0"))
 
 
 def canonical_path(raw_segments: Sequence[str]) -> str:
@@ -147,7 +156,7 @@ def canonical_path(raw_segments: Sequence[str]) -> str:
 
 
 def _identifier(method: str, shape: Shape | None) -> str:
-    verb = {"GET": "show", "PUT": "put", "DELETE": "delete"}.get(method, "do")
+    verb = {"GET": "show", "PUT": "put", "PATCH": "change", "DELETE": "delete"}.get(method, "do")
     assert not isinstance(shape, UnionType), (
         "a route with several answer types must have an identifier"
     )
