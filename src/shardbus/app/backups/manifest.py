@@ -74,8 +74,16 @@ class Manifest:
     def messages(self) -> int:
         return sum(file.messages for file in self.files)
 
+    def identity(self) -> str:
+        """The digest of all that the manifest says."""
+        return _digest(self._document())
+
     def to_text(self) -> str:
-        document: dict[str, object] = {
+        document = self._document()
+        return json.dumps({**document, "sha256": _digest(document)}, indent=2) + "\n"
+
+    def _document(self) -> dict[str, object]:
+        return {
             "format": FORMAT,
             "shardbus": self.version,
             "name": self.name,
@@ -84,7 +92,6 @@ class Manifest:
             "hold_ms": self.hold_ms,
             "files": [file.to_document() for file in self.files],
         }
-        return json.dumps({**document, "sha256": _digest(document)}, indent=2) + "\n"
 
 
 def new_manifest(

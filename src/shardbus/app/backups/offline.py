@@ -12,21 +12,25 @@ from shardbus.app.cli.console import Console, Json
 from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.cli.operations.check_report import unserved
 from shardbus.app.cli.progress import Progress
-from shardbus.app.server.store_kinds import stores_of
+from shardbus.app.server.store_kinds import DEFAULT_STORE, stores_of
 from shardbus.gateway.http.moment import format_moment
 from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, copy_name
 from shardbus.stores.base.package import Stores
 from shardbus.stores.base.store import StoreError
 
 
-def run_offline(console: Console, data_dir: Path, target: Path) -> int:
+def run_offline(console: Console, data_dir: Path, target: Path, store: str = DEFAULT_STORE) -> int:
     """The exit code; raises CommandError, and leaves no target, when it fails."""
-    stores = stores_of(data_dir)
-    if not data_dir.is_dir() or not stores.has_catalogue():
+    try:
+        stores = stores_of(data_dir, store)
+        is_there = data_dir.is_dir() and stores.has_catalogue()
+    except StoreError as error:
+        raise CommandError(f"{error}; no backup was made") from error
+    if not is_there:
         raise Usage(
             f"there is no catalogue ({stores.describe()}): give the data directory of a server"
         )
-    with unserved(data_dir), stores.held():
+    with unserved(data_dir, store), stores.held():
         manifest = _backed_up(data_dir, stores, target)
     if isinstance(manifest, Exception):
         raise CommandError(f"{manifest}; no backup was made") from manifest

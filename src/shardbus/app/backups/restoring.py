@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from shardbus.app.backups.definitions import at_rest
+from shardbus.app.backups.filling import fill_database
 from shardbus.app.backups.manifest import Manifest, ManifestFile, read_manifest, write_new
 from shardbus.app.cli.console import Console, Json
 from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.cli.operations.check_report import examined
 from shardbus.app.cli.progress import Progress
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
-from shardbus.app.server.store_kinds import stores_of
+from shardbus.app.server.data_directory import SERVER_LOCK
+from shardbus.app.server.store_kinds import DEFAULT_STORE, stores_of
 from shardbus.gateway.http.moment import format_moment
 from shardbus.stores.base.files import sync_directory
 from shardbus.stores.base.store import StoreError
@@ -26,7 +28,7 @@ from shardbus.stores.base.store import StoreError
 BLOCK_BYTES: Final = 1024 * 1024
 
 
-def run_restore(console: Console, backup: Path, data_dir: Path) -> int:
+def run_restore(console: Console, backup: Path, data_dir: Path, store: str = DEFAULT_STORE) -> int:
     """The exit code, as that of `check`; raises CommandError when nothing was restored."""
     target = data_dir.resolve()
     _check_target(target)
@@ -34,12 +36,18 @@ def run_restore(console: Console, backup: Path, data_dir: Path) -> int:
     _check_there(backup, manifest)
     with _beside(target) as aside:
         _copy_all(backup, manifest, aside)
-        _take_in(manifest, aside)
-        verdict = examined(aside)
+        if store == DEFAULT_STORE:
+            _take_in(manifest, aside)
+            verdict = examined(aside)
+        else:
+            fill_database(manifest, aside, store)
+            verdict = examined(aside, store)
+            (aside / SERVER_LOCK).unlink(missing_ok=True)
         _put_in_place(aside, target)
     document: dict[str, Json] = {
         "backup": manifest.name,
         "data_dir": str(target),
+        "store": store,
         "cut_at": format_moment(manifest.cut_at_ms),
         "files": len(manifest.files),
         "size_bytes": manifest.size_bytes(),
@@ -51,6 +59,8 @@ def run_restore(console: Console, backup: Path, data_dir: Path) -> int:
         f"{format_moment(manifest.cut_at_ms)}; {len(manifest.files)} files, "
         f"{manifest.size_bytes()} bytes, {manifest.messages()} messages"
     )
+    if store != DEFAULT_STORE:
+        text += f"; its stores are in {stores_of(target, store).describe()}"
     console.show(document, f"{text}\n{verdict.text()}")
     return verdict.exit_code()
 
@@ -160,7 +170,7 @@ def _take_in(manifest: Manifest, aside: Path) -> None:
     try:
         for file in manifest.files:
             if file.part():
-                stores.restore(file.part(), aside / file.name)
+                stores.restore(file.part(), aside / file.name, lambda _: None)
     except StoreError as error:
         raise CommandError(f"{error}; nothing was restored") from error
 

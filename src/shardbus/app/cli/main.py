@@ -29,6 +29,7 @@ from shardbus.app.cli.operations.cert import cert
 from shardbus.app.cli.operations.check import check
 from shardbus.app.cli.operations.flight import flight
 from shardbus.app.cli.operations.fragments import fragments
+from shardbus.app.cli.operations.move import move
 from shardbus.app.cli.operations.orphans import orphans
 from shardbus.app.cli.version import describe
 from shardbus.app.server.setting import Kind, Setting
@@ -180,6 +181,7 @@ main.add_command(deadletter)
 main.add_command(export)
 main.add_command(flight)
 main.add_command(fragments)
+main.add_command(move)
 main.add_command(orphans)
 main.add_command(peek)
 main.add_command(pipeline)

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, final
 
-from shardbus.stores.base.backup import Copyable, Snapshot
+from shardbus.stores.base.backup import Copyable, Snapshot, Watch
 from shardbus.stores.base.bulk import BulkSource
 from shardbus.stores.base.catalogue import KeptCatalogue
 from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
+from shardbus.stores.base.moving import Mark, StoreTally
 from shardbus.stores.base.store import MessageStore
 
 Durability = Literal["full", "relaxed"]
@@ -114,8 +115,43 @@ class Stores(Protocol):
         """A snapshot of an unserved store or catalogue; nothing is changed."""
         ...
 
-    def restore(self, name: str, copy: Path) -> None:
-        """Turn a copy in the data directory into a store or the catalogue; the copy is moved."""
+    def mark(self) -> Mark | None:
+        """The mark that a move left here, if any."""
+        ...
+
+    def put_mark(self, mark: Mark | None) -> None:
+        """Mark or unmark what is held; what is marked is served only after its arrival."""
+        ...
+
+    def takes_damage(self) -> bool:
+        """Whether `restore` takes damaged copies as they are."""
+        ...
+
+    def check_empty(self, move_id: str) -> None:
+        """Raises StoreError unless these stores are empty, or partly filled by this move."""
+        ...
+
+    def receive(self, mark: Mark) -> None:
+        """Begin to fill these stores, which must be empty, or continue with the same move."""
+        ...
+
+    def has_received(self, name: str) -> bool:
+        """Whether a store or the catalogue is complete; only after `receive`."""
+        ...
+
+    def restore(self, name: str, copy: Path, watch: Watch) -> None:
+        """Turn a copy in the data directory into a store or the catalogue; the copy is moved.
+
+        When it is interrupted, a second call with the same copy continues.
+        """
+        ...
+
+    def finish(self, mark: Mark) -> None:
+        """Everything has been received: from now on the stores may be served."""
+        ...
+
+    def tally(self, name: str, progress: Progress) -> StoreTally:
+        """Counts and digests of everything in a store that is held; nothing is changed."""
         ...
 
     def size_bytes(self, name: str) -> int:

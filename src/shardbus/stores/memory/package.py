@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import final
 
-from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot
+from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, Watch
 from shardbus.stores.base.bulk import BulkSource
 from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
+from shardbus.stores.base.moving import Mark, StoreTally
 from shardbus.stores.base.package import Site
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.memory.catalogue import MemoryCatalogue
@@ -89,8 +90,32 @@ class MemoryStores:
     def unserved_snapshot(self, name: str) -> Snapshot:
         raise _nothing(name)
 
-    def restore(self, name: str, copy: Path) -> None:
+    def mark(self) -> Mark | None:
+        return None
+
+    def put_mark(self, mark: Mark | None) -> None:
+        raise _nothing("the namespace")
+
+    def takes_damage(self) -> bool:
+        return False
+
+    def check_empty(self, move_id: str) -> None:
+        raise StoreError("nothing can be moved into the memory of a process")
+
+    def receive(self, mark: Mark) -> None:
+        self.check_empty(mark.move_id)
+
+    def has_received(self, name: str) -> bool:
+        return False
+
+    def restore(self, name: str, copy: Path, watch: Watch) -> None:
         raise StoreError(f"{name} is in memory and cannot be restored")
+
+    def finish(self, mark: Mark) -> None:
+        self.check_empty(mark.move_id)
+
+    def tally(self, name: str, progress: Progress) -> StoreTally:
+        raise _nothing(name)
 
     def size_bytes(self, name: str) -> int:
         return 0

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import final
 
-from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, broker_name, copy_name
+from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, Watch, broker_name, copy_name
 from shardbus.stores.base.check import CatalogueReport, Damage, Progress, Repaired, StoreReport
+from shardbus.stores.base.moving import Mark, StoreTally
 from shardbus.stores.base.package import Site
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.bulk import PostgresBulk
@@ -21,11 +22,21 @@ from shardbus.stores.postgres.copy import (
     slot_bytes,
 )
 from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.load import load_catalogue, load_store
+from shardbus.stores.postgres.moving import (
+    finish,
+    mark_in,
+    put_mark,
+    receive,
+    refuse_filled,
+    refuse_moved,
+)
 from shardbus.stores.postgres.schema import examine, prepare, settings_of
 from shardbus.stores.postgres.slots import Holding, KeptSlot, common_id, holdings, slot_of
 from shardbus.stores.postgres.writer import SERVED_LOCK
 from shardbus.stores.sqlite.examine.catalogue_repair import check_catalogue
 from shardbus.stores.sqlite.examine.check import check_store
+from shardbus.stores.sqlite.examine.tally import tally_store
 
 RESTORE = "restore a copy of the database"
 
@@ -62,6 +73,7 @@ class PostgresStores:
         link = Link(self._address, settings_of("look", is_reader=True))
         try:
             examine(link, is_full=self._site.durability == "full")
+            refuse_moved(link)
         finally:
             link.close()
         self._id_for_catalogue("")
@@ -95,11 +107,49 @@ class PostgresStores:
             return CatalogueSnapshot(self._address)
         return PostgresSnapshot(self._address, slot_of(name))
 
-    def restore(self, name: str, copy: Path) -> None:
-        raise StoreError(
-            f"{name} cannot be put into {self._address.shown}: a backup of Shardbus becomes a data "
-            "directory. To restore a database, use the tools of PostgreSQL"
-        )
+    def mark(self) -> Mark | None:
+        with self._linked("look") as link:
+            return mark_in(link)
+
+    def put_mark(self, mark: Mark | None) -> None:
+        with self._linked("move") as link:
+            put_mark(link, mark, is_fencing=mark is not None)
+
+    def takes_damage(self) -> bool:
+        return False
+
+    def check_empty(self, move_id: str) -> None:
+        with self._linked("look") as link:
+            if examine(link, is_full=False) > 0:
+                refuse_filled(link, move_id)
+
+    def receive(self, mark: Mark) -> None:
+        self.check_empty(mark.move_id)
+        prepare(self._address, is_full=False, is_arriving=True)
+        with self._linked("move") as link:
+            receive(link, mark)
+
+    def has_received(self, name: str) -> bool:
+        if name == CATALOGUE_NAME:
+            return self.has_catalogue()
+        return name in self.names()
+
+    def restore(self, name: str, copy: Path, watch: Watch) -> None:
+        with self._linked("move") as link:
+            if name == CATALOGUE_NAME:
+                load_catalogue(link, copy)
+            else:
+                load_store(link, slot_of(name), copy, watch)
+        copy.unlink()
+
+    def finish(self, mark: Mark) -> None:
+        with self._linked("move") as link:
+            finish(link, mark)
+
+    def tally(self, name: str, progress: Progress) -> StoreTally:
+        """Of a copy, which takes as much room in the data directory."""
+        with self._copy(name) as path:
+            return tally_store(path, progress)
 
     def size_bytes(self, name: str) -> int:
         if name == CATALOGUE_NAME:
@@ -143,6 +193,14 @@ class PostgresStores:
 
     def adopt(self, *, now_ms: int, new_id: str) -> list[str]:
         raise StoreError(f"nothing is adopted in {self._address.shown} yet: {RESTORE}")
+
+    @contextmanager
+    def _linked(self, name: str) -> Iterator[Link]:
+        link = Link(self._address, settings_of(name))
+        try:
+            yield link
+        finally:
+            link.close()
 
     @contextmanager
     def _copy(self, name: str) -> Iterator[Path]:

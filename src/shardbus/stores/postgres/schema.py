@@ -9,6 +9,7 @@ from typing import Final
 from shardbus.stores.base.store import OtherBuild, StoreError
 from shardbus.stores.chunked.rows import KINDS
 from shardbus.stores.postgres.link import Address, Link, Row
+from shardbus.stores.postgres.moving import refuse_moved
 
 SCHEMA: Final = "shardbus"
 SCHEMA_VERSION: Final = 1
@@ -90,10 +91,15 @@ def examine(link: Link, *, is_full: bool) -> int:
     return int(number)
 
 
-def prepare(address: Address, *, is_full: bool) -> None:
-    """Make the schema if there is none, and bring an earlier one up to date, all or nothing."""
+def prepare(address: Address, *, is_full: bool, is_arriving: bool = False) -> None:
+    """Make the schema if there is none, and bring an earlier one up to date, all or nothing.
+
+    StoreError for a database that is not to be served because of a move, unless `is_arriving`.
+    """
     link = Link(address, settings_of("schema"))
     try:
+        if not is_arriving:
+            refuse_moved(link)
         if examine(link, is_full=is_full) >= SCHEMA_VERSION:
             return
         link.fetch("SELECT pg_advisory_lock($1)", _SCHEMA_LOCK)

@@ -11,6 +11,7 @@ from shardbus.stores.base.package import Durability
 from shardbus.stores.base.store import MessageStore, StoreError
 from shardbus.stores.postgres.copy import PostgresSnapshot, slot_bytes
 from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.moving import refuse_moved
 from shardbus.stores.postgres.schema import examine, prepare, settings_of
 from shardbus.stores.postgres.store import PostgresStore
 
@@ -51,6 +52,14 @@ def holdings(address: Address) -> list[Holding]:
         if examine(link, is_full=False) == 0:
             return []
         return [Holding(*row) for row in link.fetch(_HOLDINGS)]
+    finally:
+        link.close()
+
+
+def refuse_moved_in(address: Address) -> None:
+    link = Link(address, settings_of("look", is_reader=True))
+    try:
+        refuse_moved(link)
     finally:
         link.close()
 
@@ -134,6 +143,8 @@ class KeptSlot:
             make_slot(self._address, self._slot)
         store = PostgresStore(self._address, self._slot, durability=self._durability)
         try:
+            # Once more, now that nobody can begin to move it.
+            refuse_moved_in(self._address)
             if not belongs:
                 store.join(wanted)
             self._namespace_id = belongs or wanted

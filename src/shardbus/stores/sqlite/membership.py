@@ -27,6 +27,7 @@ from shardbus.stores.sqlite.database import (
     store_error,
 )
 from shardbus.stores.sqlite.examine.salvage import open_unchanged
+from shardbus.stores.sqlite.moving import refuse_moved
 from shardbus.stores.sqlite.snapshot import SqliteSnapshot, database_bytes, open_snapshot
 from shardbus.stores.sqlite.store import SqliteStore
 
@@ -196,6 +197,7 @@ class StoreFile:
 
     def _open(self) -> MessageStore:
         wanted, is_empty_expected = self._wanted()
+        refuse_moved(self.path.parent)
         if not self.path.exists() and not is_empty_expected:
             raise self._lost()
         self._refuse_early(wanted)
@@ -213,6 +215,7 @@ class StoreFile:
 
     def _open_to_read(self) -> MessageStore:
         wanted, _ = self._wanted()
+        refuse_moved(self.path.parent)
         store = SqliteStore(self.path, to_read=True)
         try:
             self._namespace_id = self._checked(store, wanted)

@@ -7,8 +7,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import final
 
-from shardbus.stores.base.backup import CATALOGUE_NAME
+from shardbus.stores.base.backup import CATALOGUE_NAME, Watch
 from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
+from shardbus.stores.base.files import sync_directory
+from shardbus.stores.base.moving import ARRIVING, Mark, StoreTally
 from shardbus.stores.base.package import Site
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.sqlite.bulk import BulkReader
@@ -18,6 +20,7 @@ from shardbus.stores.sqlite.examine.adoption import adopt
 from shardbus.stores.sqlite.examine.catalogue_repair import check_catalogue, repair_catalogue
 from shardbus.stores.sqlite.examine.check import check_store
 from shardbus.stores.sqlite.examine.repair import repair_store
+from shardbus.stores.sqlite.examine.tally import tally_store
 from shardbus.stores.sqlite.membership import (
     CATALOGUE,
     Holding,
@@ -27,6 +30,7 @@ from shardbus.stores.sqlite.membership import (
     refuse_other_builds,
     store_files,
 )
+from shardbus.stores.sqlite.moving import mark_in, put_mark, refuse_moved
 from shardbus.stores.sqlite.snapshot import SqliteSnapshot, unserved_snapshot
 
 
@@ -58,10 +62,12 @@ class SqliteStores:
 
     def check_start(self) -> None:
         refuse_other_builds(self._directory)
+        refuse_moved(self._directory)
         id_for_catalogue(self._catalogue, new_id="")
 
     def open_catalogue(self, *, now_ms: int, new_id: str) -> SqliteCatalogue:
         refuse_other_builds(self._directory)
+        refuse_moved(self._directory)
         return SqliteCatalogue(
             self._catalogue,
             now_ms=now_ms,
@@ -86,9 +92,45 @@ class SqliteStores:
     def unserved_snapshot(self, name: str) -> SqliteSnapshot:
         return unserved_snapshot(self._path(name))
 
-    def restore(self, name: str, copy: Path) -> None:
+    def mark(self) -> Mark | None:
+        return mark_in(self._directory)
+
+    def put_mark(self, mark: Mark | None) -> None:
+        put_mark(self._directory, mark)
+
+    def takes_damage(self) -> bool:
+        return True
+
+    def check_empty(self, move_id: str) -> None:
+        found = mark_in(self._directory)
+        if found is not None and found.move_id == move_id:
+            return
+        if found is not None and found.state == ARRIVING:
+            raise StoreError(
+                f"{self._directory} is partly filled from {found.other}, by another move. Nothing "
+                "was changed. Finish that one, or remove this directory"
+            )
+        if found is not None or self.has_catalogue() or self.names():
+            raise StoreError(f"{self._directory} is not empty. Nothing was changed")
+
+    def receive(self, mark: Mark) -> None:
+        self.check_empty(mark.move_id)
+        if mark_in(self._directory) is None:
+            put_mark(self._directory, mark)
+
+    def has_received(self, name: str) -> bool:
+        return self._path(name).exists()
+
+    def restore(self, name: str, copy: Path, watch: Watch) -> None:
         # A copy is a database, and only needs its name.
         copy.rename(self._path(name))
+        sync_directory(self._directory)
+
+    def finish(self, mark: Mark) -> None:
+        put_mark(self._directory, mark)
+
+    def tally(self, name: str, progress: Progress) -> StoreTally:
+        return tally_store(self._path(name).resolve(), progress)
 
     def size_bytes(self, name: str) -> int:
         path = self._path(name)

@@ -15,6 +15,7 @@ from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.console import Console, run_command
 from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
 from shardbus.app.cli.messages.entity_path import documents, whole
+from shardbus.app.cli.operations.store_option import store_option
 from shardbus.app.cli.progress import Progress
 
 LOOK_S: Final = 0.2
@@ -30,10 +31,13 @@ LOOK_S: Final = 0.2
             help="Copy the data directory of a stopped server; NAME is the path of the new "
             "directory.",
         ),
+        store_option("With --offline: kind of the stores, as the server has it."),
         *access_options(),
     ]
 )
-def backup(name: str | None, data_dir: Path | None, **options: str | int | bool | None) -> None:
+def backup(
+    name: str | None, data_dir: Path | None, store: str, **options: str | int | bool | None
+) -> None:
     """Copy the whole namespace into the directory NAME below the server's --backup-dir.
 
     The server keeps running; all files show one moment. Without NAME the directory is named by the
@@ -48,7 +52,7 @@ def backup(name: str | None, data_dir: Path | None, **options: str | int | bool 
             # Late, so that a client command does not pay for loading the stores.
             from shardbus.app.backups.offline import run_offline
 
-            return run_offline(console, data_dir, Path(name))
+            return run_offline(console, data_dir, Path(name), store)
         found = backed_up(access_from(options).api(), name, time.sleep)
         console.show(found, _summary(found))
         return 0
@@ -107,10 +111,11 @@ def _summary(found: Document) -> str:
     params=[
         click.Argument(["backup_dir"], metavar="BACKUP", type=click.Path(path_type=Path)),
         click.Argument(["data_dir"], metavar="DATA_DIR", type=click.Path(path_type=Path)),
+        store_option("Kind of the new stores: files, or the URL of an empty database."),
         click.Option(["--json", "is_json"], is_flag=True, help="Print one JSON document."),
     ]
 )
-def restore(backup_dir: Path, data_dir: Path, is_json: bool) -> None:
+def restore(backup_dir: Path, data_dir: Path, store: str, is_json: bool) -> None:
     """Make the data directory DATA_DIR, which must be new or empty, from the directory BACKUP.
 
     Every file is compared with its checksum, and everything is examined as by `check`. Exit code 0:
@@ -122,6 +127,6 @@ def restore(backup_dir: Path, data_dir: Path, is_json: bool) -> None:
     def command() -> int:
         from shardbus.app.backups.restoring import run_restore
 
-        return run_restore(console, backup_dir, data_dir)
+        return run_restore(console, backup_dir, data_dir, store)
 
     sys.exit(run_command(console, command))

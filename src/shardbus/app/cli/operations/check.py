@@ -8,19 +8,13 @@ from pathlib import Path
 import click
 
 from shardbus.app.cli.console import Console, run_command
-from shardbus.app.server.store_kinds import DEFAULT_STORE
+from shardbus.app.cli.operations.store_option import store_option
 
 
 @click.command(
     params=[
         click.Argument(["directory"], type=click.Path(path_type=Path)),
-        click.Option(
-            ["--store"],
-            default=DEFAULT_STORE,
-            show_default=True,
-            envvar="SHARDBUS_STORE",
-            help="Kind of its stores, as the server has it.",
-        ),
+        store_option(),
         click.Option(
             ["--repair", "is_repairing"],
             is_flag=True,
