@@ -18,6 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark.tests.bus import Bus
 
+from shardbus.rules.filter import SqlFilter
+from shardbus.rules.portable import portable_filter
 from shardbus_spark.client import Client
 from shardbus_spark.errors import OptionError, ShardbusError
 from shardbus_spark.pipelines.definition import Definition, read_definition
@@ -32,6 +34,9 @@ partitioning = true
 [[queue]]
 name = "line"
 partitioning = false
+
+[[queue]]
+name = "ruled"
 
 [[queue]]
 name = "mapped"
@@ -263,6 +268,19 @@ def test_a_body_that_is_no_text_is_named_and_can_be_passed_over(
     assert replay(spark, bus, careful)
 
     assert ids(client, "texts") == [1]
+
+
+def test_a_rule_of_the_bus_selects_the_messages_of_a_replay(
+    spark: SparkSession, bus: Bus, client: Client, table: Path
+) -> None:
+    """P5: with the rules of a subscription and a filter of its own, both must match."""
+    rules = [portable_filter(SqlFilter(text)) for text in ("parity = 'odd'", "sys.MessageId = '8'")]
+    own = portable_filter(SqlFilter("sys.MessageId LIKE '_'"))
+    filters = json.dumps([rules, [own]])
+
+    assert replay(spark, bus, definition_of("ruled", "ruled", table, filters=filters))
+
+    assert sorted(ids(client, "ruled")) == [1, 3, 5, 7, 8, 9]
 
 
 def test_nothing_selected_is_finished_with_no_rows(

@@ -28,7 +28,7 @@ IN_SPARK: Final = frozenset(
     f"spark/tests/test_{name}.py"
     for name in (
         *("bad_input", "capture_tables", "conditions_in_spark", "fidelity"),
-        *("large_publications", "many_tasks", "replay", "sink", "spark"),
+        *("large_publications", "many_tasks", "replay", "rules_in_spark", "sink", "spark"),
     )
 )
 

@@ -16,7 +16,7 @@ from typing import Final, final
 
 from shardbus_spark.errors import OptionError
 
-FILE_BYTES_MAX: Final = 64 * 1024
+FILE_BYTES_MAX: Final = 2 * 1024 * 1024
 TEXT_CHARACTERS_MAX: Final = 4_096
 NUMBER_MAX: Final = 2**63 - 1
 

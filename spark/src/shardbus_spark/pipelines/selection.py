@@ -13,6 +13,8 @@ from shardbus_spark.conditions.columns import column_of, named
 from shardbus_spark.conditions.parser import parse_condition
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.definition import Definition
+from shardbus_spark.rules.columns import RuleColumns
+from shardbus_spark.rules.view import VIEW, with_view
 from shardbus_spark.schema import COLUMNS, EXTRA_COLUMNS, WRITTEN, check_written
 from shardbus_spark.tables import captured_form, read_captured
 from shardbus_spark.tables.delta import open_delta
@@ -74,6 +76,8 @@ def selected(table: DataFrame, definition: Definition) -> DataFrame:
     chosen = table
     if definition.text("where"):
         chosen = _met(chosen, definition.text("where"))
+    if definition.text("filters"):
+        chosen = _matching(chosen, definition.text("filters"))
     time = _time(table, definition)
     since, until = definition.moment("from"), definition.moment("to")
     if time is not None and since is not None:
@@ -144,6 +148,12 @@ def _met(table: DataFrame, where: str) -> DataFrame:
         return table.where(condition)
     except AnalysisException as error:
         raise OptionError(f"where cannot be used: {str(error).splitlines()[0]}") from error
+
+
+def _matching(table: DataFrame, filters: str) -> DataFrame:
+    """The rows whose messages match the rules that the bus has sent."""
+    condition = RuleColumns(table.columns, VIEW).matching(filters)
+    return with_view(table).where(condition).drop(VIEW)
 
 
 def _time(table: DataFrame, definition: Definition) -> Column | None:

@@ -17,6 +17,7 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 
 NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 WORK: Final = "_replays"
+COMPUTED_CHARACTERS_MAX: Final = 1024 * 1024
 KINDS: Final[dict[str, type[Task]]] = {"capture": Capture, "replay": Replay}
 """The kinds of pipelines; the first is the default."""
 
@@ -60,6 +61,8 @@ def _driver_schema(shape: type[Task]) -> dict[str, object]:
     known["spark_master"] = _text(
         "Spark to run on; empty: in this process; sc://host:15002 is Spark Connect.", ""
     )
+    for name, description in shape.computed.items():
+        known[name] = {**_text(description, ""), "maxLength": COMPUTED_CHARACTERS_MAX}
     if shape.keeps_work:
         known["work"] = _text("A directory or URL for the plan, used by this pipeline alone.")
         known["incarnation"] = _text(

@@ -18,6 +18,7 @@ from typing import Final, final
 
 from shardbus.app.pipelines.report import Report
 from shardbus.app.server.supervisor import WELL_MS, pass_on
+from shardbus.core.errors import Refused
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class Keeper:
         self._is_renewing = False
         try:
             return await self._live(self._launch())
-        except OSError as error:
+        except (OSError, Refused) as error:
             return f"could not be started: {error}"
 
     async def _live(self, launch: Launch) -> str:

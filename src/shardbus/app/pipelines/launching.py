@@ -81,9 +81,11 @@ def location(settings: Settings, path: str) -> str:
     return str(Path(root).absolute() / path)
 
 
-def job(settings: Settings, definition: Definition) -> dict[str, object]:
+def job(
+    settings: Settings, definition: Definition, computed: Mapping[str, str]
+) -> dict[str, object]:
     """The definition as the driver reads it."""
-    told = definition.to_document()
+    told = {**definition.to_document(), **computed}
     for name in definition.task.for_people:
         del told[name]
     document = {

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self, final
 
@@ -11,12 +12,17 @@ from msgspec.structs import replace
 
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.paths import checked_path
-from shardbus.app.pipelines.task import Task, option
-from shardbus.core.errors import NOT_FOUND, Refused
+from shardbus.app.pipelines.task import ENTITY_CHARACTERS_MAX, Task, option
+from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, Refused
 from shardbus.core.message_fields import SENT_COLUMNS
+from shardbus.core.namespace.rule_spec import RuleSpec
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.document import Body, Maybe, told
 from shardbus.gateway.http.server.refusal import invalid, shown
+from shardbus.rules.document import filter_of
+from shardbus.rules.filter import SqlFilter
+from shardbus.rules.limits import EXPRESSION_CHARACTERS_MAX
+from shardbus.rules.portable import Document, portable_filter
 
 TIME_COLUMN: Final = "enqueued_time"
 WHERE_CHARACTERS_MAX: Final = 4_096
@@ -24,6 +30,8 @@ COLUMN_CHARACTERS_MAX: Final = 255
 MOMENT_CHARACTERS_MAX: Final = 40
 RATE_MAX_MAX: Final = 10_000_000
 PIPELINE_CHARACTERS_MAX: Final = 64
+# Each is an expression of the same query.
+RULES_MAX: Final = 100
 
 _Column = Annotated[str, Meta(max_length=COLUMN_CHARACTERS_MAX)]
 _Moment = Annotated[
@@ -94,6 +102,26 @@ class Replay(Task, kw_only=True, frozen=True):
             metavar="CONDITION",
         ),
     ] = ""
+    rule: Annotated[
+        str,
+        Meta(
+            max_length=EXPRESSION_CHARACTERS_MAX,
+            description="A SQL filter, as a subscription has; of each message, not of the table.",
+        ),
+        option("Replay messages that match this filter: \"region = 'north'\".", metavar="FILTER"),
+    ] = ""
+    like_subscription: Annotated[
+        str,
+        Meta(
+            max_length=ENTITY_CHARACTERS_MAX,
+            description="A subscription; its rules, as they are when the replay is started, select "
+            "the messages.",
+        ),
+        option(
+            "Replay messages that the rules of this subscription match.",
+            metavar="TOPIC/Subscriptions/NAME",
+        ),
+    ] = ""
     rate_max: Annotated[
         int,
         Meta(ge=0, le=RATE_MAX_MAX, description="Maximum rows per second; 0: as fast as possible."),
@@ -121,7 +149,10 @@ class Replay(Task, kw_only=True, frozen=True):
 
     keeps_work: ClassVar[bool] = True
     # The driver gets the location of the data instead.
-    for_people: ClassVar[tuple[str, ...]] = ("from_pipeline",)
+    for_people: ClassVar[tuple[str, ...]] = ("from_pipeline", "rule", "like_subscription")
+    computed: ClassVar[Mapping[str, str]] = {
+        "filters": "Lists of filters as JSON; a message must match one of each list."
+    }
 
     def checked(self, name: str) -> Self:
         made = replace(
@@ -130,6 +161,8 @@ class Replay(Task, kw_only=True, frozen=True):
             since=_moment(self.since, "from"),
             until=_moment(self.until, "to"),
             where=self.where.strip(),
+            rule=self.rule.strip(),
+            like_subscription=self.like_subscription.strip("/"),
         )
         if not made.path and not made.from_pipeline:
             raise invalid(
@@ -162,6 +195,26 @@ class Replay(Task, kw_only=True, frozen=True):
 
     def check_entity(self, places: EntityPlaces) -> None:
         places.sendable(self.entity)
+        self.compute(places)
+
+    def compute(self, places: EntityPlaces) -> dict[str, str]:
+        lists: list[list[Document]] = []
+        if self.rule:
+            lists.append([portable_filter(SqlFilter(self.rule))])
+        if self.like_subscription:
+            lists.append(_filters_of(places.bus.namespace.rules(self.like_subscription)))
+        made = json.dumps(lists) if lists else ""
+        return {"filters": made}
+
+
+def _filters_of(rules: Sequence[RuleSpec]) -> list[Document]:
+    if len(rules) > RULES_MAX:
+        raise Refused(
+            NOT_ALLOWED,
+            f"The subscription of like_subscription has {len(rules)} rules; at most {RULES_MAX} "
+            "can select the messages of a replay: give a filter in rule instead.",
+        )
+    return [portable_filter(filter_of(rule.filter)) for rule in rules]
 
 
 def _moment(text: str, name: str) -> str:

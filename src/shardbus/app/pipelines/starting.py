@@ -34,9 +34,10 @@ class PipelineChild:
     def __init__(self, settings: Settings, bus: Bus) -> None:
         self._settings = settings
         self._bus = bus
+        self._places = EntityPlaces(bus, HttpCounts(), None)
         self._shelf = Shelf(settings.data_dir / DIRECTORY)
         self.kept = KeptPipelines(
-            BusEntities(EntityPlaces(bus, HttpCounts(), None)),
+            BusEntities(self._places),
             self._shelf,
             locate=lambda path: location(settings, path),
             forget=lambda definition: forget_work(settings, definition),
@@ -53,7 +54,8 @@ class PipelineChild:
         root = self._bus.namespace.settings.root_rule
         access = access_to_lane(self._settings, root.name)
         now_ms = self._bus.clock.now_ms()
-        file = self._shelf.put_job(definition.name, job(self._settings, definition))
+        computed = definition.task.compute(self._places)
+        file = self._shelf.put_job(definition.name, job(self._settings, definition, computed))
         return Launch(
             [*PROGRAM, str(file)],
             access.environment(definition, inherited_environment(), now_ms),

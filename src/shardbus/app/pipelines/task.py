@@ -7,7 +7,7 @@ defaults, bounds and texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, Final, Self
 
 from msgspec import Meta
@@ -60,6 +60,8 @@ class Task(Body, kw_only=True, frozen=True):
     """Whether the driver has its own directory for the lifetime of the pipeline."""
     for_people: ClassVar[tuple[str, ...]] = ()
     """Members that the driver does not get."""
+    computed: ClassVar[Mapping[str, str]] = {}
+    """Members that only the driver gets, each a text, and what they are."""
 
     @property
     def is_once(self) -> bool:
@@ -89,6 +91,10 @@ class Task(Body, kw_only=True, frozen=True):
         task.
         """
         return self
+
+    def compute(self, places: EntityPlaces) -> dict[str, str]:
+        """The `computed` members as of now; Refused when that is not possible."""
+        return {}
 
     def check_entity(self, places: EntityPlaces) -> None:
         """Refused when the task is not possible with the entity."""

@@ -105,8 +105,8 @@ def test_a_driver_writes_below_the_directory_or_url_of_captured_data(tmp_path: P
 
     assert location(own, "a/b") == str(tmp_path / "captured" / "a" / "b")
     assert location(replace(own, capture_dir=str(tmp_path)), "a") == str(tmp_path / "a")
-    assert job(far, OF_Q)["path"] == "s3a://bucket/captured/p"
-    assert job(far, OF_Q)["spark_master"] == "spark://host:7077"
+    assert job(far, OF_Q, {})["path"] == "s3a://bucket/captured/p"
+    assert job(far, OF_Q, {})["spark_master"] == "spark://host:7077"
 
 
 def test_the_lane_is_dialled_as_it_listens(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_the_plan_of_a_replay_is_beside_captured_data_and_goes_with_it(tmp_path:
     (work / "rows").mkdir(parents=True)
     (work.parent / "other-i").mkdir()
 
-    told = job(near, TO_Q)
+    told = job(near, TO_Q, {})
     forget_work(replace(near, capture_dir=f"file://{tmp_path}/captured"), TO_Q)
     assert (told["work"], told["path"]) == (str(work), str(tmp_path / "captured" / "p"))
     assert "from_pipeline" not in told

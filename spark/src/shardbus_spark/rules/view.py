@@ -1,0 +1,69 @@
+"""Adds what rules see of each message, beyond its columns, to the rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import MapType, StringType, StructField, StructType
+
+from shardbus_spark.rules.message import NOTHING, Typed, checked_view
+from shardbus_spark.schema import AMQP_COLUMN
+
+VIEW: Final = "_rule_view"
+_PROPERTIES_COLUMN: Final = "properties"
+
+_TYPED: Final = StructType(
+    [StructField("kind", StringType(), True), StructField("text", StringType(), True)]
+)
+_VALUES: Final = MapType(StringType(), _TYPED, True)
+_VIEW: Final = StructType(
+    [StructField("properties", _VALUES, True), StructField("system", _VALUES, True)]
+)
+_ARROW_VALUES: Final = pa.map_(
+    pa.string(), pa.struct([pa.field("kind", pa.string()), pa.field("text", pa.string())])
+)
+_ARROW_VIEW: Final = pa.struct(
+    [pa.field("properties", _ARROW_VALUES), pa.field("system", _ARROW_VALUES)]
+)
+
+
+def with_view(table: DataFrame) -> DataFrame:
+    """The rows with a column VIEW.
+
+    Types come from the column `amqp`. A row without it has properties that are texts, from its
+    column `properties`.
+    """
+    schema = StructType([*table.schema.fields, StructField(VIEW, _VIEW, True)])
+    return table.mapInArrow(_add_views, schema)
+
+
+def _add_views(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch.append_column(VIEW, pa.array(_views(batch), _ARROW_VIEW))
+
+
+def _views(batch: pa.RecordBatch) -> list[dict[str, list[tuple[str, Typed]]]]:
+    nothing = [None] * batch.num_rows
+    names = batch.schema.names
+    messages = batch.column(AMQP_COLUMN).to_pylist() if AMQP_COLUMN in names else nothing
+    texts = batch.column(_PROPERTIES_COLUMN).to_pylist() if _PROPERTIES_COLUMN in names else nothing
+    return [_view(message, pairs) for message, pairs in zip(messages, texts, strict=True)]
+
+
+def _view(
+    message: bytes | None, pairs: list[tuple[str, str | None]] | None
+) -> dict[str, list[tuple[str, Typed]]]:
+    found = checked_view(message)
+    if found is not None:
+        return {
+            "properties": list(found.properties.items()),
+            "system": list(found.system.items()),
+        }
+    properties = {
+        name.lower(): NOTHING if text is None else Typed("string", text)
+        for name, text in pairs or ()
+    }
+    return {"properties": list(properties.items()), "system": []}
