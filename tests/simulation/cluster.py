@@ -11,6 +11,7 @@ from shardbus.broker.namespace.host import FragmentStatistics
 from shardbus.broker.remote.broker import RemoteBroker
 from shardbus.broker.remote.endpoint import Endpoint
 from shardbus.broker.remote.link import Identity
+from shardbus.broker.survey import Survey
 from shardbus.core.namespace.entity import Entity, QueueSpec, spread_fragments
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.tier import INFINITE_MS
@@ -80,6 +81,9 @@ class TappedBroker:
 
     async def loss(self) -> str:
         return await self._broker.loss()
+
+    async def survey(self, since: int) -> Survey:
+        return await self._broker.survey(since)
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return await self._broker.statistics(entity_id, numbers)

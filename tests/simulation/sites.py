@@ -12,6 +12,7 @@ from shardbus.broker.fragment.publishing import Publisher
 from shardbus.broker.fragment.runner import UNAVAILABLE, Runner
 from shardbus.broker.fragment.storage import Storage
 from shardbus.broker.namespace.host import FragmentStatistics
+from shardbus.broker.survey import Survey
 from shardbus.core.errors import Unavailable
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.command import Command
@@ -173,6 +174,9 @@ class Site:
 
     async def loss(self) -> str:
         return await self._at_home().loss()
+
+    async def survey(self, since: int) -> Survey:
+        return await self._at_home().survey(since)
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return await self._at_home().statistics(entity_id, numbers)

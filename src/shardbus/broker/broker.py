@@ -18,6 +18,7 @@ from shardbus.broker.namespace.host import (
     FragmentStatistics,
     out_of_reach,
 )
+from shardbus.broker.survey import Survey, Surveyor, stored_oldest
 from shardbus.broker.turn import Turns
 from shardbus.core.errors import NOT_IMPLEMENTED, Refused, Unavailable
 from shardbus.core.fragment.bounds import Bounds
@@ -88,6 +89,8 @@ class Broker:
         # By topic: all its fragments here publish by the same rules.
         self._publishers: dict[int, Publisher] = {}
         self._telling = Turns()
+        # Higher than the versions of an earlier process, however often it was asked.
+        self._surveyor = Surveyor(storage, self._runners, clock.now_ms() * 1_000)
 
     @property
     def storage(self) -> Storage:
@@ -135,6 +138,7 @@ class Broker:
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         fragments = [FragmentId(entity.entity_id, number) for number in numbers]
         await self._write(lambda store: store.create(fragments))
+        self._surveyor.created(fragments)
 
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         self.configure(entity, numbers)
@@ -206,7 +210,9 @@ class Broker:
                 runner.stop()
         if entity_id in self._publishers and not self._is_running(entity_id):
             del self._publishers[entity_id]
+        self._surveyor.deleted(fragments)
         await self._write(lambda store: store.delete(fragments))
+        self._surveyor.deleted(fragments)
         self._sweep_soon()
 
     async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
@@ -236,6 +242,32 @@ class Broker:
         # older number from the store would be reported after it.
         found.update(self._running_counters(others))
         return [self._described(fragment, found[fragment]) for fragment in fragments]
+
+    async def survey(self, since: int) -> Survey:
+        surveyor = self._surveyor
+        if not surveyor.has_begun:
+            surveyor.begin(await self._read(lambda store: store.fragments()))
+        return await surveyor.survey(since, self._counters_of, self._oldest_of)
+
+    async def _counters_of(
+        self, fragments: Sequence[FragmentId]
+    ) -> dict[FragmentId, Counters | str]:
+        found: dict[FragmentId, Counters | str] = {}
+        for fragment, counted in (await self._stored_counters(fragments)).items():
+            if isinstance(counted, UnknownFragment):
+                # Deleted in the meantime, or lost: then `statistics` tells.
+                continue
+            found[fragment] = counted[0] if isinstance(counted, tuple) else str(counted)
+        return found
+
+    async def _oldest_of(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, int]:
+        def look(store: MessageStore) -> list[int]:
+            return [stored_oldest(store, each) for each in fragments]
+
+        try:
+            return dict(zip(fragments, await self._read(look), strict=True))
+        except Unavailable:
+            return {}
 
     def close(self) -> None:
         """Stop the runners, let the last commit finish, close the store."""

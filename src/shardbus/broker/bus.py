@@ -18,6 +18,7 @@ from shardbus.broker.operations.readers import Readers
 from shardbus.broker.operations.staging import EntityStages
 from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.broker.routing.router import EntityRouter
+from shardbus.broker.survey import Survey
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.namespace.entity import Entity
 from shardbus.stores.base.store import FragmentId
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 # Reasons that `problems` lists; further ones are only counted.
 PROBLEMS_MAX: Final = 20
 DOUBT_WAIT_MS: Final = 5_000
+# The overview is shown every second or two, with or without a broker that is slow.
+SURVEY_WAIT_MS: Final = 1_000
 
 
 class OpenFragment(FragmentPort, Browsable, Protocol):
@@ -57,6 +60,10 @@ class FragmentOpener(Protocol):
         ...
 
     async def transferring(self) -> list[FragmentId]:
+        """See `host.FragmentHost`."""
+        ...
+
+    async def survey(self, since: int) -> Survey:
         """See `host.FragmentHost`."""
         ...
 
@@ -161,6 +168,21 @@ class Bus:
             except (Refused, Unavailable, TimeoutError):
                 is_whole = False
         return found, is_whole
+
+    def broker_count(self) -> int:
+        return len(self._brokers)
+
+    async def survey(self, broker_index: int, since: int) -> Survey:
+        """What has changed at a broker after version `since` of an earlier answer; 0: all."""
+        try:
+            async with asyncio.timeout(SURVEY_WAIT_MS / 1000):
+                return await self._brokers[broker_index].survey(since)
+        except TimeoutError as error:
+            raise Unavailable(f"it did not answer within {SURVEY_WAIT_MS} ms") from error
+
+    def used(self, entity: Entity) -> EntityHandle | None:
+        """An entity that was used since the start; None for any other."""
+        return self._handles.get(entity.entity_id)
 
     def _handle(self, entity: Entity) -> EntityHandle:
         handle = self._handles.get(entity.entity_id)

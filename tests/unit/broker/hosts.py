@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, FragmentStatistics
+from shardbus.broker.survey import Survey
 from shardbus.core.errors import Unavailable
 from shardbus.core.namespace.entity import Entity
 from shardbus.stores.base.store import FragmentId, StoreError
@@ -128,6 +129,10 @@ class FakeHost:
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         await self.reach()
         return [self._counted(FragmentId(entity_id, number)) for number in numbers]
+
+    async def survey(self, since: int) -> Survey:
+        await self.reach()
+        return Survey(1, [], is_new=True, is_complete=True)
 
     def _counted(self, fragment: FragmentId) -> FragmentStatistics:
         empty = FragmentStatistics(fragment.number, [0, 0, 0], 0, FRAGMENT_AVAILABLE, "")

@@ -78,6 +78,11 @@ def test_each_fragment_is_shown_with_its_broker_state_counts_and_size() -> None:
         "sent_total": 90,
         "duplicates": 8,
         "size_bytes": 700,
+        "size_bytes_max": 1024**3,
+        "in_per_s": 0.0,
+        "out_per_s": 0.0,
+        "oldest_at": None,
+        "store": "",
     }
 
 

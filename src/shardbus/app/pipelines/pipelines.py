@@ -116,6 +116,13 @@ class KeptPipelines:
             and keeper.state != FINISHED
         ]
 
+    def progresses(self) -> dict[str, dict[str, object]]:
+        """The last progress of each pipeline."""
+        return {
+            name: (self._keepers[name].report if name in self._keepers else Report()).progress()
+            for name in self._definitions
+        }
+
     def problems(self) -> list[str]:
         """Why each pipeline that should run does not."""
         return [

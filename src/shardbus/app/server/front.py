@@ -41,9 +41,10 @@ from shardbus.gateway.http.api.groups import api_groups
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
 from shardbus.gateway.http.messaging.requests import Messaging
-from shardbus.gateway.http.observing.broker_health import BrokerHealth, broker_healths
+from shardbus.gateway.http.observing.broker_health import Brokers, broker_healths
 from shardbus.gateway.http.observing.fragments import FragmentsPage
 from shardbus.gateway.http.observing.metrics import Metrics
+from shardbus.gateway.http.observing.overview import Overviews
 from shardbus.gateway.http.server.connection import HttpGateway
 from shardbus.gateway.http.server.counts import HttpCounts
 from shardbus.gateway.http.server.site import Site
@@ -88,7 +89,8 @@ async def serve_clients(
         return [*filter(None, outages()), *within, *_door_problems(opened, [*lanes, *issuers])]
 
     told = _Told(pipelines, backups, broker_names, outages, health, issuers)
-    site, metrics = _web(settings, bus, throttle, told)
+    overviews = told.overviews(bus)
+    site, metrics = _web(settings, bus, throttle, told, overviews)
     await _set_up(settings, bus, site)
     certificate = served_certificate(settings, bus.clock)
     # On the loopback address the bus may have the public key.
@@ -121,10 +123,9 @@ async def serve_clients(
             garbage.collect_now_and_then(lambda: amqp.closed_connections),
             certificate.follow(doors.all(), told_by_hangup()),
             forwarder.run(),
-            pipelines.run(has_lane=bool(lanes)),
+            *_chores(bus, told, overviews, lanes),
         ]
-        work = _until(stopping, lanes, ready_line(settings, ports))
-        await alongside(work, [*chores, *_chores(bus, backups, [*lanes, *issuers])])
+        await alongside(_until(stopping, lanes, ready_line(settings, ports)), chores)
         amqp.close()
 
 
@@ -196,17 +197,21 @@ class _Told:
     health: Callable[[], list[str]]
     issuers: Sequence[Issuer]
 
+    def overviews(self, bus: Bus) -> Overviews:
+        progresses = self.pipelines.kept.progresses
+        return Overviews(bus, self.health, self.brokers(bus), progresses)
+
+    def brokers(self, bus: Bus) -> Brokers:
+        return lambda: broker_healths(bus, self.broker_names, self.outages())
+
 
 def _web(
-    settings: Settings, bus: Bus, throttle: Throttle | None, told: _Told
+    settings: Settings, bus: Bus, throttle: Throttle | None, told: _Told, overviews: Overviews
 ) -> tuple[Site, Metrics]:
     """The HTTP site, and its metrics, to which sources are added."""
     namespace, authorizer, counts = bus.namespace, bus.authorizer, HttpCounts()
     metrics = Metrics(namespace, told.health, counts)
     metrics.watch_followers(told.pipelines.kept.followers)
-
-    def brokers() -> list[BrokerHealth]:
-        return broker_healths(bus, told.broker_names, told.outages())
 
     # With the public development key everybody may see everything anyway.
     is_open = settings.has_development_key
@@ -218,10 +223,10 @@ def _web(
         api=Api(
             namespace,
             authorizer,
-            FragmentsPage(namespace, told.broker_names),
+            FragmentsPage(namespace, told.broker_names, overviews=overviews),
             metrics,
             health=told.health,
-            brokers=brokers,
+            brokers=told.brokers(bus),
             is_open=is_open,
             groups=api_groups(
                 bus,
@@ -230,6 +235,7 @@ def _web(
                 read_batch=read_batch,
                 pipelines=told.pipelines.kept,
                 backups=told.backups,
+                overviews=overviews,
             ),
         ),
         messaging=Messaging(bus, counts, throttle),
@@ -283,14 +289,19 @@ async def _until(stopping: asyncio.Event, lanes: Sequence[FlightChild], line: st
     await stopping.wait()
 
 
-def _chores(bus: Bus, backups: KeptBackups, others: Sequence[FlightChild | Issuer]) -> list[Work]:
+def _chores(
+    bus: Bus, told: _Told, overviews: Overviews, lanes: Sequence[FlightChild]
+) -> list[Work]:
     """The periodic work of the bus while it serves, and that of the processes beside it."""
     return [
-        *(other.run() for other in others),
+        *(lane.run() for lane in lanes),
+        *(issuer.run() for issuer in told.issuers),
+        told.pipelines.run(has_lane=bool(lanes)),
+        overviews.run(),
         _sweep_now_and_then(bus),
         _delete_idle_now_and_then(bus),
         TransactionRecovery(bus, bus.clock).run(),
-        backups.run(),
+        told.backups.run(),
     ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol, final
 
+from shardbus.broker.survey import Survey
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.readers.record import ReaderStanding
@@ -116,6 +117,10 @@ class FragmentHost(Protocol):
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         """What the fragments hold, in the order asked for."""
+        ...
+
+    async def survey(self, since: int) -> Survey:
+        """What has changed in all fragments after version `since` of an earlier answer; 0: all."""
         ...
 
 

@@ -24,11 +24,14 @@ from shardbus.broker.remote.host_call import (
     read_joined,
     read_loss,
     read_statistics,
+    read_survey,
+    survey_question,
     transfer_question,
     update_question,
 )
 from shardbus.broker.remote.link import BrokerLink, Identity
 from shardbus.broker.remote.topic_call import TopicTeller
+from shardbus.broker.survey import Survey
 from shardbus.broker.wire.codec import encode
 from shardbus.broker.wire.fields import WireError
 from shardbus.broker.wire.frames import (
@@ -221,6 +224,12 @@ class RemoteBroker:
 
     async def statistics(self, entity_id: int, numbers: Sequence[int]) -> list[FragmentStatistics]:
         return self._read(read_statistics, await self.ask(count_question(entity_id, numbers)))
+
+    async def survey(self, since: int) -> Survey:
+        [survey] = self._read(
+            lambda text: [read_survey(text)], await self.ask(survey_question(since))
+        )
+        return survey
 
     async def ask(self, document: str, late: Callable[[str], None] | None = None) -> str:
         """The answer to a question; raises Unavailable, or Refused when the broker refuses.

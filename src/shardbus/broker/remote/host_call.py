@@ -8,6 +8,7 @@ from typing import Final, final
 
 from shardbus.broker.namespace.host import FragmentHost, FragmentStatistics
 from shardbus.broker.remote.topic_call import TopicHearer
+from shardbus.broker.survey import FragmentRow, Survey
 from shardbus.core.document import Fields
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.namespace.entity import Entity, entity_from_json
@@ -23,6 +24,7 @@ COUNT: Final = "statistics"
 DOUBT: Final = "in-doubt"
 TRANSFER: Final = "transferring"
 LOSS: Final = "loss"
+SURVEY: Final = "survey"
 
 
 def join_question(namespace_id: str, *, is_empty_expected: bool) -> str:
@@ -61,6 +63,10 @@ def loss_question() -> str:
     return _document(LOSS, {})
 
 
+def survey_question(since: int) -> str:
+    return _document(SURVEY, {"since": since})
+
+
 def count_question(entity_id: int, numbers: Sequence[int]) -> str:
     return _document(COUNT, {"entity_id": entity_id, "numbers": list(numbers)})
 
@@ -84,6 +90,14 @@ def read_ids(answer: str) -> list[FragmentId]:
 def read_loss(answer: str) -> list[str]:
     """The answer to `loss_question`, as a list of one; ValueError when it is invalid."""
     return [Fields(json.loads(answer), "answer").text("loss")]
+
+
+def read_survey(answer: str) -> Survey:
+    """The answer to `survey_question`; ValueError when it is invalid."""
+    fields = Fields(json.loads(answer), "survey")
+    rows = [_read_row(row) for row in fields.values("rows")]
+    is_new, is_complete = fields.boolean("is_new"), fields.boolean("is_complete")
+    return Survey(fields.integer("version"), rows, is_new=is_new, is_complete=is_complete)
 
 
 def read_statistics(answer: str) -> list[FragmentStatistics]:
@@ -137,6 +151,8 @@ class HostCalls:
             numbers = fields.integers("numbers")
             found = await self._host.statistics(fields.integer("entity_id"), numbers)
             return json.dumps({"fragments": [_part(part) for part in found]})
+        if do == SURVEY:
+            return _survey(await self._host.survey(fields.integer("since")))
         return await self._topics.answer(do, fields)
 
 
@@ -155,6 +171,25 @@ def _document(do: str, fields: dict[str, object]) -> str:
 
 def _entity(fields: Fields) -> Entity:
     return entity_from_json(fields.text("entity"))
+
+
+def _survey(survey: Survey) -> str:
+    document = {
+        "version": survey.version,
+        "rows": survey.rows,
+        "is_new": survey.is_new,
+        "is_complete": survey.is_complete,
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _read_row(value: object) -> FragmentRow:
+    values: list[object] = value if isinstance(value, list) else []
+    numbers = [each for each in values[:-1] if isinstance(each, int)]
+    reason = values[-1] if values else None
+    if len(numbers) != len(FragmentRow._fields) - 1 or not isinstance(reason, str):
+        raise ValueError("a row of the survey does not have the fields of a fragment")
+    return FragmentRow._make([*numbers, reason])
 
 
 def _part(part: FragmentStatistics) -> dict[str, object]:

@@ -120,6 +120,14 @@ class _Take:
 
 
 @final
+class Tally:
+    """How many receivers there are."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@final
 class Dispatcher:
     """Serves the receivers of one line of one entity from all of its fragments.
 
@@ -132,7 +140,10 @@ class Dispatcher:
         line: int,
         new_seed: Callable[[], bytes],
         session: bytes = NO_SESSION,
+        tally: Tally | None = None,
     ) -> None:
+        """`tally` counts the receivers, of several dispatchers together."""
+        self._tally = Tally() if tally is None else tally
         self._line = line
         self._session = session
         self._new_seed = new_seed
@@ -144,6 +155,8 @@ class Dispatcher:
         self._is_matching = False
 
     def add(self, receiver: Receiver) -> None:
+        if id(receiver) not in self._seats:
+            self._tally.count += 1
         self._seats[id(receiver)] = _Seat(receiver)
 
     def remove(self, receiver: Receiver) -> None:
@@ -151,6 +164,7 @@ class Dispatcher:
         seat = self._seats.pop(id(receiver), None)
         if seat is None:
             return
+        self._tally.count -= 1
         seat.is_gone = True
         if seat in self._hungry:
             self._hungry.remove(seat)

@@ -12,7 +12,7 @@ from typing import Final, Protocol, final
 from shardbus.broker.clock import Clock
 from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.routing.batches import Batches, BatchFragments, BatchSpread
-from shardbus.broker.routing.dispatch import Dispatcher, FragmentPort, ignore
+from shardbus.broker.routing.dispatch import Dispatcher, FragmentPort, Tally, ignore
 from shardbus.broker.routing.outbox import Outbox
 from shardbus.broker.routing.sessions import SessionDoor
 from shardbus.broker.routing.turns import KeyTurns, Turn
@@ -156,7 +156,11 @@ class EntityRouter:
         self._loop = loop
         self._clock = clock
         self._round_robin = RoundRobin(len(ports))
-        self._dispatchers = [Dispatcher(ports, line, new_seed) for line in LINES]
+        self._tally = Tally()
+        self._dispatchers = [
+            Dispatcher(ports, line, new_seed, tally=self._tally if line == MAIN_LINE else None)
+            for line in LINES
+        ]
         self._turns = KeyTurns()
         fragments = BatchFragments(entity_id, ports, numbers, self.outboxes)
         self.batches = Batches(fragments, self._turns, loop=loop, clock=clock, new_seed=new_seed)
@@ -168,10 +172,14 @@ class EntityRouter:
     def dispatcher(self, line: int) -> Dispatcher:
         return self._dispatchers[line]
 
+    def receiver_count(self) -> int:
+        """How many clients of this gateway receive from the main line or wait for a session."""
+        return self._tally.count + self.sessions.waiting_count
+
     def session_dispatcher(self, accepted: SessionAccepted, line: int) -> Dispatcher:
         """Serves the receiver of one held session, from the session's fragment."""
         port = self.ports[self.index_of_token(accepted.token)]
-        return Dispatcher([port], line, self._new_seed, accepted.token)
+        return Dispatcher([port], line, self._new_seed, accepted.token, self._tally)
 
     def release_session(self, token: bytes) -> None:
         """Release a session if it is held; if that fails, it ends by its deadline."""

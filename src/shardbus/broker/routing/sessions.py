@@ -122,6 +122,11 @@ class SessionDoor:
         self._is_matching = False
         self._impatience: asyncio.TimerHandle | None = None
 
+    @property
+    def waiting_count(self) -> int:
+        """How many callers wait for a session."""
+        return len(self._waiting)
+
     def accept(self, session_id: str | None, wait_ms: int, reply_to: Accepted) -> Accepting:
         """Hold a session for a caller, which is answered once: at the latest after `wait_ms`.
 

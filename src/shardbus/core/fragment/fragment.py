@@ -161,6 +161,8 @@ class Fragment:
         self._handlers[OF_READERS] = self._claiming
         self._handlers[OF_STAGES] = self._staging
         self._delivered: list[Entry] = []
+        # How often changes were stored since it was loaded: unless this rises, no count changes.
+        self.commits = 0
 
     def need(self, command: Command, now_ms: int, steady_ms: int = NEVER_MS) -> Need | None:
         """What must be read from the store and taken over before this command can be applied.
@@ -320,6 +322,23 @@ class Fragment:
         """What the fragment holds, staged messages included."""
         return self.counters.total_bytes() + self._ledger.staged_bytes
 
+    @property
+    def arrived(self) -> int:
+        """How many messages have come since the fragment was loaded."""
+        return self._ledger.arrived
+
+    @property
+    def departed(self) -> int:
+        """How many messages have gone since the fragment was loaded."""
+        return self._ledger.departed
+
+    def oldest_ms(self) -> int:
+        """When the first unlocked message of the main line was enqueued; NEVER_MS when it is not in
+        memory.
+        """
+        first = self._lines[MAIN_LINE].first()
+        return NEVER_MS if first is None else first.enqueued_at_ms
+
     def held_sessions(self) -> int:
         return 0 if self._sessions is None else self._sessions.held_count()
 
@@ -330,6 +349,7 @@ class Fragment:
                 entry.payload = None
         self._delivered = []
         self._ledger.lacking_bytes = 0
+        self.commits += 1
 
     def lacks_much(self) -> bool:
         """Whether the replies so far lack as much as one read brings: they must be completed

@@ -64,6 +64,10 @@ class Ledger:
         self.locks = LockTable()
         self.readers = ReaderTable()
         self.lock_counter = 0
+        # How many messages have come and gone since the fragment was loaded: two readings give
+        # rates.
+        self.arrived = 0
+        self.departed = 0
         # Where sessions are required, this table takes the place of the main line.
         self.sessions: SessionTable | None = None
         self.lines: list[Line] = []
@@ -102,6 +106,7 @@ class Ledger:
         counters = self.counters.lines[MAIN_LINE]
         counters.count += count
         counters.size_bytes += size_bytes
+        self.arrived += count
 
     def publish(self, entries: list[Entry]) -> None:
         """Add new messages of a topic: the topic keeps the scheduled ones, subscriptions get the
@@ -110,7 +115,10 @@ class Ledger:
         That numbers were given out is stored even if no message is.
         """
         self.enter([entry for entry in entries if entry.state != ACTIVE])
-        self.published += [entry for entry in entries if entry.state == ACTIVE]
+        published = [entry for entry in entries if entry.state == ACTIVE]
+        self.arrived += len(published)
+        self.departed += len(published)
+        self.published += published
         self.changes.append(Update([]))
 
     def place(self, entries: list[Entry]) -> None:
@@ -131,6 +139,7 @@ class Ledger:
         counters.size_bytes += size_bytes
         counters.scheduled += scheduled
         counters.count += len(entries) - scheduled
+        self.arrived += len(entries)
 
     def take(self, line: Line, count_max: int, now_ms: int) -> list[Entry]:
         """Take the next unexpired messages of a line, in order."""
@@ -361,6 +370,7 @@ class Ledger:
     def forget(self, entries: list[Entry]) -> None:
         if not entries:
             return
+        self.departed += len(entries)
         for entry in entries:
             if entry.state == ACTIVE:
                 counters = self.counters.lines[entry.line]

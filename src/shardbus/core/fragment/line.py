@@ -118,6 +118,13 @@ class Line:
             self.size_bytes -= entry.size_bytes
         return entry
 
+    def first(self) -> Entry | None:
+        """The next message in order, which keeps waiting; None when no message is in memory."""
+        head = self._window[self._head] if self._head < len(self._window) else None
+        if self._returned and (head is None or self._returned[0][0] < head.sequence_number):
+            return self._returned[0][1]
+        return head
+
     def has_unexpired(self, now_ms: int) -> bool:
         """Whether a message in memory can be handed out."""
         return any(not entry.is_expired(now_ms) for entry in self._waiting())

@@ -421,6 +421,7 @@ class Claiming(Handler):
         self._table.remove_claim(reader, claim)
         counters = ledger.counters.lines[reader.line]
         counters.count -= claim.runs.count
+        ledger.departed += claim.runs.count
         counters.size_bytes -= claim.size_bytes
         reader.completed = claim.ordinal
         if claim.runs.count:

@@ -26,7 +26,7 @@ ENTITY = (
     "/api/v1/entities/q/fragments",
 )
 S = "/api/v1/entities/t/Subscriptions/s"
-VARIABLES = ("name", "rule", "subscription", "job", "number")
+VARIABLES = ("name", "rule", "subscription", "pipeline", "job", "number")
 OTHERS = re.compile(r"\{(?!name)")
 OF_ENTITY = {
     "q": ["/api/v1/queues/q", "/api/v1/entities/q", "/api/v1/entities/q/fragments"],

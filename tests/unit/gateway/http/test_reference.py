@@ -16,7 +16,12 @@ PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "http-api.md
 
 def test_every_path_is_on_the_page(web: Web) -> None:
     groups = api_groups(
-        web.bus, web.counts, read_batch=read_batch, pipelines=Kept(), backups=KeptBackups()
+        web.bus,
+        web.counts,
+        read_batch=read_batch,
+        pipelines=Kept(),
+        backups=KeptBackups(),
+        overviews=web.overviews,
     )
     web.with_groups(groups)
     paths = json.loads(web.fetch("GET", "/api/v1/openapi.json").body)["paths"]

@@ -11,9 +11,10 @@ from shardbus.gateway.http.api.groups import api_groups
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
 from shardbus.gateway.http.messaging.requests import Messaging
-from shardbus.gateway.http.observing.broker_health import broker_healths
+from shardbus.gateway.http.observing.broker_health import BrokerHealth, broker_healths
 from shardbus.gateway.http.observing.fragments import FragmentsPage
 from shardbus.gateway.http.observing.metrics import Metrics
+from shardbus.gateway.http.observing.overview import Overviews
 from shardbus.gateway.http.observing.readers import READER_FRAGMENTS_MAX
 from shardbus.gateway.http.server.connection import HttpConnection, HttpGateway
 from shardbus.gateway.http.server.counts import HttpCounts
@@ -55,7 +56,8 @@ class Web(Bench):
         self.messaging = Messaging(self.bus, self.counts, throttle)
         self._admin = Admin(namespace, authorizer, self.clock)
         self._is_open = is_open
-        self.with_groups(api_groups(self.bus, self.counts))
+        self.overviews = Overviews(self.bus, self.health, self.brokers)
+        self.with_groups(api_groups(self.bus, self.counts, overviews=self.overviews))
         namespace.watch_access(lambda: self.site.check_access_again())
 
     def with_groups(self, groups: Sequence[Group]) -> Api:
@@ -63,10 +65,10 @@ class Web(Bench):
         self.api = Api(
             self.namespace,
             self.bus.authorizer,
-            FragmentsPage(self.namespace, ["b0"]),
+            FragmentsPage(self.namespace, ["b0"], overviews=self.overviews, stores=["store-0"]),
             self.metrics,
             health=self.health,
-            brokers=lambda: broker_healths(self.bus, ["b0"], [self.outage]),
+            brokers=self.brokers,
             is_open=self._is_open,
             groups=groups,
         )
@@ -81,6 +83,9 @@ class Web(Bench):
             authorizer=self.bus.authorizer,
         )
         return self.api
+
+    def brokers(self) -> list[BrokerHealth]:
+        return broker_healths(self.bus, ["b0"], [self.outage])
 
     def health(self) -> list[str]:
         return [*self.namespace.problems(), *self.reasons]

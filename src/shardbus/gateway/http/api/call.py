@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final, Generic, Protocol, final
 
 from msgspec import Struct
 
 from shardbus.gateway.http.api.route import Match, Route
 from shardbus.gateway.http.document import INTEGER_MAX, B, Body, KindReader, Reader, Shape, any_of
-from shardbus.gateway.http.server.message import HttpRequest
+from shardbus.gateway.http.server.message import JSON, HttpRequest
 from shardbus.gateway.http.server.refusal import invalid, shown
 
 _NUMBER_DIGITS_MAX: Final = 19
@@ -76,10 +76,20 @@ class Reply:
 
 @final
 class Written:
-    """An answer that is the same for everybody and was encoded before, as JSON."""
+    """An answer that was encoded before, by default as JSON."""
 
-    def __init__(self, text: bytes) -> None:
+    def __init__(
+        self,
+        text: bytes,
+        *,
+        status: int = 200,
+        content_type: str = JSON,
+        headers: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self.text = text
+        self.status = status
+        self.content_type = content_type
+        self.headers = headers
 
 
 Answer = Struct | Reply | Written

@@ -194,6 +194,11 @@ class Fragment(Struct, kw_only=True):
     sent_total: _SentTotal
     duplicates: Count
     size_bytes: Count
+    size_bytes_max: Annotated[Count, told("The size of the entity, which each fragment has.")]
+    in_per_s: Annotated[float, told("Messages that came, per second.")]
+    out_per_s: Annotated[float, told("Messages that were removed, per second.")]
+    oldest_at: Annotated[Moment | None, told("When the oldest waiting message was enqueued.")]
+    store: Annotated[str, told("Where the fragment is kept.")]
 
 
 class Fragments(Struct, kw_only=True):

@@ -6,6 +6,7 @@ from shardbus.broker.bus import Bus
 from shardbus.gateway.http.api.access import AccessPages
 from shardbus.gateway.http.api.backups import BackupPages, Backups
 from shardbus.gateway.http.api.call import Group
+from shardbus.gateway.http.api.insight import InsightPages
 from shardbus.gateway.http.api.managing import ManagementPages
 from shardbus.gateway.http.api.messages import MessagesApi
 from shardbus.gateway.http.api.orphans import OrphanPages
@@ -13,11 +14,12 @@ from shardbus.gateway.http.api.pipelines import PipelinePages, Pipelines, T
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.api.readers import ReaderPages
 from shardbus.gateway.http.api.stages import ReadBatch, StagePages
+from shardbus.gateway.http.observing.overview import Overviews
 from shardbus.gateway.http.server.counts import HttpCounts
 from shardbus.gateway.http.server.throttling import HttpThrottle
 
 
-def api_groups(
+def api_groups(  # noqa: PLR0913 - the parts of the bus that have routes, by keyword
     bus: Bus,
     counts: HttpCounts,
     throttle: HttpThrottle | None = None,
@@ -25,6 +27,7 @@ def api_groups(
     read_batch: ReadBatch | None = None,
     pipelines: Pipelines[T] | None = None,
     backups: Backups | None = None,
+    overviews: Overviews | None = None,
 ) -> list[Group]:
     """In the order in which the description lists them; stages need a reader of AMQP batches."""
     places = EntityPlaces(bus, counts, throttle)
@@ -35,6 +38,8 @@ def api_groups(
         OrphanPages(bus.namespace),
         ReaderPages(bus, places),
     ]
+    if overviews is not None:
+        groups.append(InsightPages(bus.namespace, overviews))
     if read_batch is not None:
         groups.append(StagePages(places, read_batch))
     if pipelines is not None:

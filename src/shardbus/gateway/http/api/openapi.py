@@ -104,7 +104,9 @@ def _operation(
 
 def _responses(route: Route, references: Mapping[Shape, Schema]) -> Schema:
     schema: Schema = {"type": "object"} if route.shape is None else references[route.shape]
-    responses = {str(route.status): _response("The requested document.", schema)}
+    responses: dict[str, Schema] = {str(route.status): _response("The requested document.", schema)}
+    if route.has_etag:
+        responses["304"] = {"description": "Nothing has changed since If-None-Match."}
     for status, text in _REFUSALS.items():
         if route.method != "GET" or status in _OF_READING:
             shape = route.shape_of_503 if status == "503" else None

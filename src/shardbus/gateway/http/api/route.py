@@ -87,7 +87,7 @@ class Route:
     the answer, None for the description of the API itself, and `shape_of_503` the answer while
     nothing serves, if that is not an Error. With `takes_bytes` the request body is not JSON.
     `identifier` is the operation's name in generated clients; by default it is made of the method
-    and `shape`. `status` is that of the answer.
+    and `shape`. `status` is that of the answer; with `has_etag` it may also be 304.
     """
 
     def __init__(  # noqa: PLR0913 - a row of the table, by keyword
@@ -105,6 +105,7 @@ class Route:
         identifier: str = "",
         shape_of_503: Shape | None = None,
         status: int = 200,
+        has_etag: bool = False,
     ) -> None:
         self.path = path
         self.summary = summary
@@ -117,6 +118,7 @@ class Route:
         self.parameters = parameters
         self.shape_of_503 = shape_of_503
         self.status = status
+        self.has_etag = has_etag
         self.identifier = identifier or _identifier(method, shape)
         self.query_names = frozenset(one.name for one in parameters if one.place == "query")
         pieces = _VARIABLES.split(path)

@@ -71,6 +71,10 @@ class Api:
         self._description: Written | None = None
         # `{name}` matches slashes too: the row with the longest literal path is meant.
         self._by_length = sorted(self._table, key=lambda row: -row.route.literal_characters)
+        self._fixed: dict[str, list[tuple[Row, Match]]] = {}
+        for row in self._table:
+            if "{" not in row.route.path:
+                self._fixed.setdefault(row.route.path, []).append((row, Match({})))
 
     def is_for(self, request: HttpRequest) -> bool:
         """Whether a request is for the API; a queue of such a name is reached with an
@@ -124,6 +128,10 @@ class Api:
     def _found(self, request: HttpRequest) -> list[tuple[Row, Match]]:
         """The rows of the matching path, which differ in their methods."""
         path = canonical_path(request.raw_segments)
+        # Consoles poll paths without variables.
+        fixed = self._fixed.get(path)
+        if fixed is not None:
+            return fixed
         found: list[tuple[Row, Match]] = []
         for row in self._by_length:
             if not found or row.route.path == found[0][0].route.path:
@@ -206,7 +214,9 @@ def is_api_target(target: str) -> bool:
 
 def _response(answer: Answer) -> HttpResponse:
     if isinstance(answer, Written):
-        return HttpResponse(200, JSON, answer.text)
+        response = HttpResponse(answer.status, answer.content_type, answer.text)
+        response.headers += answer.headers
+        return response
     if isinstance(answer, Reply):
         return HttpResponse(answer.status, JSON, write(answer.document))
     return HttpResponse(200, JSON, write(answer))

@@ -368,8 +368,9 @@ class HttpConnection(asyncio.Protocol):
             *response.headers,
         ]
         # "A server MUST NOT send a Content-Length header field in any response with a status code
-        # of 1xx (Informational) or 204 (No Content)" (RFC 9110, 8.6).
-        if response.status != HTTPStatus.NO_CONTENT:
+        # of 1xx (Informational) or 204 (No Content)" (RFC 9110, 8.6). That of a 304 would be the
+        # length of the document.
+        if response.status not in (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED):
             headers.append(("Content-Type", response.content_type))
             headers.append(("Content-Length", str(len(response.body))))
         if self._is_ending:
