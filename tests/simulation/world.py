@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, NoReturn, TypeVar
 
+from shardbus.broker.clock import Timer
 from shardbus.stores.base.store import StoreError
 from tests.simulation.tally import passed
 
@@ -160,6 +161,15 @@ class VirtualClock:
 
     def steady_ms(self) -> int:
         return STEADY_FROM_MS + self._passed_ms()
+
+    @property
+    def may_jump(self) -> bool:
+        return True
+
+    def call_later(
+        self, loop: asyncio.AbstractEventLoop, delay_ms: int, callback: Callable[[], None]
+    ) -> Timer:
+        return loop.call_later(delay_ms / 1000, callback)
 
     def _passed_ms(self) -> int:
         # A moment that was asked for in milliseconds may come a rounding error early.

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar, final
 
-from shardbus.broker.clock import Clock
+from shardbus.broker.clock import TimedClock
 from shardbus.broker.fragment.outlet import Outlet
 from shardbus.broker.fragment.publishing import Publisher
 from shardbus.broker.fragment.runner import UNAVAILABLE, Runner
@@ -67,7 +67,7 @@ class Broker:
         self,
         name: str,
         storage: Storage,
-        clock: Clock,
+        clock: TimedClock,
         loop: asyncio.AbstractEventLoop,
         *,
         fragment_bytes_max: int = 0,
@@ -116,6 +116,11 @@ class Broker:
             )
             self._runners[fragment_id] = runner
         return runner
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way in any running fragment."""
+        return all(runner.is_quiet for runner in self._runners.values())
 
     def running(self, fragment_id: FragmentId) -> Runner | None:
         """The runner of a fragment if it has been started."""

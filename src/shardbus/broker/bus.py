@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Final, Protocol, final
 
 from shardbus.broker.access.auth import Authorizer
-from shardbus.broker.clock import Clock
+from shardbus.broker.clock import TimedClock
 from shardbus.broker.fragment.runner import UNAVAILABLE
 from shardbus.broker.namespace.namespace import Namespace
 from shardbus.broker.operations.browse import Browsable
@@ -99,13 +99,15 @@ class Bus:
         brokers: Sequence[FragmentOpener],
         authorizer: Authorizer,
         *,
-        clock: Clock,
+        clock: TimedClock,
         loop: asyncio.AbstractEventLoop,
         new_seed: Callable[[], bytes],
     ) -> None:
         self.namespace = namespace
         self.authorizer = authorizer
         self.clock = clock
+        # Tokens and certificates are judged by the clock that clients have, too.
+        self.clients_clock = clock
         self.loop = loop
         self._brokers = brokers
         self._new_seed = new_seed

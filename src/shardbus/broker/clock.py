@@ -8,7 +8,9 @@ second. A steady reading means nothing in another process or after a restart.
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Callable
 from typing import Protocol, final
 
 
@@ -19,6 +21,25 @@ class Clock(Protocol):
 
     def steady_ms(self) -> int:
         """Milliseconds since some moment, never 0. It runs like the event loop's timers."""
+        ...
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class TimedClock(Clock, Protocol):
+    """A clock that also calls back, after a time of its own."""
+
+    @property
+    def may_jump(self) -> bool:
+        """Whether the wall clock may be set: then a wait for a moment must check now and then."""
+        ...
+
+    def call_later(
+        self, loop: asyncio.AbstractEventLoop, delay_ms: int, callback: Callable[[], None]
+    ) -> Timer:
+        """Call back when the steady clock is so much later."""
         ...
 
 
@@ -34,3 +55,12 @@ class SystemClock:
 
     def steady_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000 + 1
+
+    @property
+    def may_jump(self) -> bool:
+        return True
+
+    def call_later(
+        self, loop: asyncio.AbstractEventLoop, delay_ms: int, callback: Callable[[], None]
+    ) -> Timer:
+        return loop.call_later(delay_ms / 1000, callback)

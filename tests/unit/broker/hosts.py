@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from shardbus.broker.clock import Timer
 from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, FragmentStatistics
 from shardbus.broker.survey import Survey
 from shardbus.core.errors import Unavailable
@@ -25,6 +26,15 @@ class SetClock:
 
     def steady_ms(self) -> int:
         return self.value_ms - 1_700_000_000_000
+
+    @property
+    def may_jump(self) -> bool:
+        return True
+
+    def call_later(
+        self, loop: asyncio.AbstractEventLoop, delay_ms: int, callback: Callable[[], None]
+    ) -> Timer:
+        return loop.call_later(delay_ms / 1000, callback)
 
 
 class InlineWorker:

@@ -31,6 +31,7 @@ from shardbus.app.cli.operations.flight import flight
 from shardbus.app.cli.operations.fragments import fragments
 from shardbus.app.cli.operations.move import move
 from shardbus.app.cli.operations.orphans import orphans
+from shardbus.app.cli.operations.test_server import test_server
 from shardbus.app.cli.version import describe
 from shardbus.app.server.setting import Kind, Setting
 from shardbus.app.server.settings import TABLE, Settings, load
@@ -121,6 +122,24 @@ def demo(
     _exit_after(run, config, flags)
 
 
+@main.command(params=_serving_options(_OF_GATEWAY))
+def emulator(config: tuple[str, ...], **flags: Flag) -> None:
+    """Serve in place of the official emulator: with its ports, Config.json, variables and key,
+    which is public, on all addresses.
+    """
+    from shardbus.app.server.emulating import emulator_sources, warn
+    from shardbus.app.server.serving import log_to_stderr
+
+    def command() -> int:
+        given, files = emulator_sources(_given(flags), config, os.environ)
+        settings = load(given, os.environ, config=files, is_public_key_allowed=True)
+        log_to_stderr(settings.log_level)
+        warn(settings)
+        return _run(settings)
+
+    sys.exit(run_command(Console(is_json=False), command))
+
+
 @main.command(params=_serving_options(_OF_SERVE))
 def gateway(config: tuple[str, ...], **flags: Flag) -> None:
     """Serve clients for brokers that run elsewhere; there may be any number of gateways."""
@@ -194,4 +213,5 @@ main.add_command(sas)
 main.add_command(send)
 main.add_command(sessions)
 main.add_command(subscription)
+main.add_command(test_server)
 main.add_command(topic)

@@ -11,7 +11,7 @@ from typing import Final, final
 
 from shardbus.broker.backup.part import Kept, LocalPart, Still
 from shardbus.broker.broker import Broker
-from shardbus.broker.clock import Clock
+from shardbus.broker.clock import TimedClock
 from shardbus.broker.fragment.publishing import Publisher
 from shardbus.broker.fragment.storage import Storage, ThreadWorker, Worker
 from shardbus.core.namespace.entity import MEGABYTE
@@ -42,7 +42,7 @@ def check_opened(kept: Sequence[KeptStore]) -> None:
 
 def new_broker(
     kept: KeptStore,
-    clock: Clock,
+    clock: TimedClock,
     loop: asyncio.AbstractEventLoop,
     *,
     fragment_mb_max: int,

@@ -13,7 +13,7 @@ from typing import Final, final
 
 from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.server.broker_address import BrokerAddress
-from shardbus.app.server.front import namespace_settings, serve_clients
+from shardbus.app.server.front import ReadyLine, namespace_settings, serve_clients
 from shardbus.app.server.serving import alongside
 from shardbus.app.server.settings import Settings
 from shardbus.broker.access.auth import Authorizer
@@ -159,6 +159,7 @@ async def _serve_bus(
             data_dir=settings.data_dir,
             clock=bus.clock,
         ),
+        hooks=ReadyLine(settings),
     )
     await alongside(work, [_whenever(changed, follow), _whenever(returned, welcome)])
 

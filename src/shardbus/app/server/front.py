@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from ssl import SSLContext
-from typing import Final
+from typing import Final, Protocol, final
 
 import click
 
@@ -26,6 +26,7 @@ from shardbus.app.server.settings import Settings
 from shardbus.app.setup.starting import set_up
 from shardbus.broker.access.auth import DEVELOPMENT_KEY_NAME
 from shardbus.broker.access.slowdown import Slowdown
+from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
 from shardbus.broker.forwarding.moving import Forwarder
 from shardbus.broker.namespace.namespace import NamespaceSettings
@@ -45,7 +46,7 @@ from shardbus.gateway.http.observing.broker_health import Brokers, broker_health
 from shardbus.gateway.http.observing.fragments import FragmentsPage
 from shardbus.gateway.http.observing.metrics import Metrics
 from shardbus.gateway.http.observing.overview import Overviews
-from shardbus.gateway.http.server.connection import HttpGateway
+from shardbus.gateway.http.server.connection import HttpGateway, Respond
 from shardbus.gateway.http.server.counts import HttpCounts
 from shardbus.gateway.http.server.site import Site
 from shardbus.gateway.listening.listener import Listener, ProtocolFactory, Protocols
@@ -63,7 +64,42 @@ KEY_CHARACTERS_WISE: Final = 22
 """This many characters out of 64 have 128 bits."""
 
 
-async def serve_clients(
+class Hooks(Protocol):
+    """How a server for tests differs: it answers more requests, and says elsewhere that it is
+    ready.
+    """
+
+    def watch(self, brokers: Sequence[Broker]) -> None:
+        """These brokers are about to serve."""
+        ...
+
+    def responding(self, site: Site, bus: Bus) -> Respond:
+        """Answers requests over HTTP, most of them by the site."""
+        ...
+
+    def ready(self, ports: Ports) -> None:
+        """The ports are open."""
+        ...
+
+
+@final
+class ReadyLine:
+    """The hooks of a server for clients: nothing differs, and it prints the ready line."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def watch(self, brokers: Sequence[Broker]) -> None:
+        """Nothing to do."""
+
+    def responding(self, site: Site, bus: Bus) -> Respond:
+        return site.respond
+
+    def ready(self, ports: Ports) -> None:
+        click.echo(ready_line(self._settings, ports))
+
+
+async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     settings: Settings,
     bus: Bus,
     stopping: asyncio.Event,
@@ -71,6 +107,7 @@ async def serve_clients(
     broker_names: Sequence[str],
     outages: Callable[[], list[str]],
     backups: KeptBackups,
+    hooks: Hooks,
 ) -> None:
     """Open the ports, print the ready line, and serve until told to stop.
 
@@ -92,12 +129,11 @@ async def serve_clients(
     overviews = told.overviews(bus)
     site, metrics = _web(settings, bus, throttle, told, overviews)
     await _set_up(settings, bus, site)
-    certificate = served_certificate(settings, bus.clock)
+    certificate = served_certificate(settings, bus.clients_clock)
     # On the loopback address the bus may have the public key.
     websockets = WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)
-    gateway = HttpGateway(
-        site.respond, site.refused, connections_max=shared.http, websockets=websockets
-    )
+    respond = hooks.responding(site, bus)
+    gateway = HttpGateway(respond, site.refused, connections_max=shared.http, websockets=websockets)
     newcomers = Newcomers(bus.loop, silent_max=shared.silent, secured_max=shared.secured)
     forwarder = Forwarder(bus)
     _watch(metrics, amqp, gateway, lambda: _readings(forwarder, bus.authorizer.slowdown))
@@ -125,7 +161,7 @@ async def serve_clients(
             forwarder.run(),
             *_chores(bus, told, overviews, lanes),
         ]
-        await alongside(_until(stopping, lanes, ready_line(settings, ports)), chores)
+        await alongside(_until(stopping, lanes, lambda: hooks.ready(ports)), chores)
         amqp.close()
 
 
@@ -281,11 +317,13 @@ def _readings(forwarder: Forwarder, slowdown: Slowdown) -> list[MetricReading]:
     ]
 
 
-async def _until(stopping: asyncio.Event, lanes: Sequence[FlightChild], line: str) -> None:
+async def _until(
+    stopping: asyncio.Event, lanes: Sequence[FlightChild], tell: Callable[[], None]
+) -> None:
     """Print the ready line when all ports in it are served, and wait."""
     for lane in lanes:
         await lane.begun()
-    click.echo(line)
+    tell()
     await stopping.wait()
 
 
@@ -343,18 +381,25 @@ class Ports:
     flight: int
 
 
-def ready_line(settings: Settings, ports: Ports) -> str:
-    """The one line on standard output that says that the server is ready, and where it listens."""
+def _shown_host(settings: Settings) -> str:
     # The development certificate has this name; other loopback addresses are shown as they are.
-    host = "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
+    return "localhost" if settings.host in ("127.0.0.1", "::1") else settings.host
+
+
+def connection_string(settings: Settings, amqp_port: int) -> str:
     # A key from a file must not appear in a log of standard output.
     key = "***" if settings.sas_key_file is not None else settings.sas_key
-    words = [
-        "ready",
-        f"Endpoint=sb://{host}:{ports.amqp};SharedAccessKeyName={DEVELOPMENT_KEY_NAME};"
-        f"SharedAccessKey={key};UseDevelopmentEmulator=true;",
-        f"http://{host}:{ports.http}",
-    ]
+    return (
+        f"Endpoint=sb://{_shown_host(settings)}:{amqp_port};"
+        f"SharedAccessKeyName={DEVELOPMENT_KEY_NAME};SharedAccessKey={key};"
+        "UseDevelopmentEmulator=true;"
+    )
+
+
+def ready_line(settings: Settings, ports: Ports) -> str:
+    """The one line on standard output that says that the server is ready, and where it listens."""
+    host = _shown_host(settings)
+    words = ["ready", connection_string(settings, ports.amqp), f"http://{host}:{ports.http}"]
     if ports.tls:
         words.append(f"amqps://{host}:{ports.tls}")
     if ports.flight:

@@ -11,18 +11,19 @@ from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.cli.failures import CommandError
 from shardbus.app.server.broker_store import catalogue_part, check_opened, new_broker, store_part
 from shardbus.app.server.data_directory import data_directory
-from shardbus.app.server.front import namespace_settings, serve_clients
+from shardbus.app.server.front import Hooks, ReadyLine, namespace_settings, serve_clients
 from shardbus.app.server.serving import log_to_stderr, stop_on_signals
 from shardbus.app.server.settings import Settings
 from shardbus.app.server.store_kinds import new_namespace_id, stores_of
 from shardbus.broker.access.auth import Authorizer
 from shardbus.broker.bus import Bus
-from shardbus.broker.clock import SystemClock
+from shardbus.broker.clock import SystemClock, TimedClock
 from shardbus.broker.fragment.storage import ThreadWorker
 from shardbus.broker.namespace.namespace import Namespace
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.stores.base.backup import broker_name
+from shardbus.stores.base.package import Stores
 from shardbus.stores.base.store import StoreError
 
 
@@ -40,15 +41,26 @@ def run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> None:
-    loop = asyncio.get_running_loop()
-    stopping = stop_on_signals()
-    clock = SystemClock()
     stores = stores_of(
         settings.data_dir,
         settings.store,
         durability=settings.durability,
         reserve_mb=settings.reserve_mb,
     )
+    clock = SystemClock()
+    await serve_stores(settings, stores, clock, clock)
+
+
+async def serve_stores(
+    settings: Settings,
+    stores: Stores,
+    clock: TimedClock,
+    clients_clock: TimedClock,
+    hooks: Hooks | None = None,
+) -> None:
+    """Serve until a signal; tokens and certificates are judged by the clock of the clients."""
+    loop = asyncio.get_running_loop()
+    stopping = stop_on_signals()
     catalogue = stores.open_catalogue(now_ms=clock.now_ms(), new_id=new_namespace_id())
     kept = [stores.open_store(broker_name(index)) for index in range(settings.brokers)]
     brokers = [
@@ -69,11 +81,14 @@ async def _serve(settings: Settings) -> None:
         bus = Bus(
             namespace,
             brokers,
-            Authorizer(namespace, clock),
+            Authorizer(namespace, clients_clock),
             clock=clock,
             loop=loop,
             new_seed=lambda: secrets.token_bytes(TOKEN_SEED_BYTES),
         )
+        bus.clients_clock = clients_clock
+        if hooks is not None:
+            hooks.watch(brokers)
         await serve_clients(
             settings,
             bus,
@@ -87,6 +102,7 @@ async def _serve(settings: Settings) -> None:
                 data_dir=settings.data_dir,
                 clock=clock,
             ),
+            hooks=hooks or ReadyLine(settings),
         )
     finally:
         # First: a store cannot finish its log at the end while a backup still reads it.

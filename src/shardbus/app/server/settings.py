@@ -313,17 +313,19 @@ def load(
     *,
     config: Sequence[str] = (),
     default_file: Path = DEFAULT_FILE,
+    is_public_key_allowed: bool = False,
 ) -> Settings:
     """The settings from all sources, or `SettingError` for the first invalid one.
 
     `flags` has only the given flags, by setting name. `config` has the files that flags named; else
     `SHARDBUS_CONFIG` lists them, as PATH does; else `default_file` is read if it exists. A later
     file takes precedence. Unknown variables are ignored, because orchestrators invent names such as
-    `SHARDBUS_SERVICE_HOST`.
+    `SHARDBUS_SERVICE_HOST`. The public development key is for loopback addresses, unless it is
+    allowed on any address.
     """
     named = environment.get(ENVIRONMENT_PREFIX + "CONFIG", "").split(os.pathsep)
     files = [Path(name) for name in config or named if name]
-    gathered = _Gathered()
+    gathered = _Gathered(is_public_key_allowed)
     for file in files or ([default_file] if default_file.is_file() else []):
         gathered.add_file(file)
     for row in TABLE:
@@ -337,7 +339,8 @@ def load(
 class _Gathered:
     """Values from all sources, weakest source first, each with its source."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_public_key_allowed: bool) -> None:
+        self._is_public_key_allowed = is_public_key_allowed
         self._values: dict[str, Value] = {row.name: row.default for row in TABLE}
         self._sources: dict[str, str] = dict.fromkeys(self._values, "default")
         self._blueprints: list[Blueprint] = []
@@ -441,7 +444,8 @@ class _Gathered:
         key, host = self._text("sas_key"), self._text("host")
         if any(character.isspace() or character == ";" for character in key):
             self._refuse("sas_key", "must not contain spaces or semicolons")
-        if key in ("", DEVELOPMENT_KEY) and not is_loopback(host):
+        is_allowed = is_loopback(host) or self._is_public_key_allowed
+        if key in ("", DEVELOPMENT_KEY) and not is_allowed:
             self._refuse(
                 "sas_key",
                 f"the development key is public, so it cannot be used on {host}: give your "

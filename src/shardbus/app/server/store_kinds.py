@@ -19,6 +19,8 @@ STORES: Final = {
 DEFAULT_STORE: Final = f"{next(iter(STORES))}:"
 KINDS_OF_STORES: Final = ", ".join(f"`{kind}:`" for kind in STORES)
 
+_IN_MEMORY: Final = "shardbus.stores.memory.package"
+
 NAMESPACE_ID_BYTES: Final = 16
 
 
@@ -35,8 +37,22 @@ def stores_of(
         raise StoreError(f"{store!r} is not a kind of store; use {KINDS_OF_STORES}")
     # Imported late: a kind of store may need libraries that are not installed where another is
     # used.
-    package = import_module(STORES[kind])
+    try:
+        package = import_module(STORES[kind])
+    except ModuleNotFoundError as error:
+        # An extra of the distribution is named like the package of the stores that need it.
+        extra = STORES[kind].split(".")[-2]
+        raise StoreError(
+            f"stores of the kind {kind} need {error.name}, which is not installed: "
+            f"pip install 'shardbus[{extra}]'"
+        ) from error
     found: Stores = package.stores(Site(data_dir, address, durability, reserve_mb * MEGABYTE))
+    return found
+
+
+def stores_in_memory(data_dir: Path) -> Stores:
+    """Stores that end with this process, for tests; no setting chooses them."""
+    found: Stores = import_module(_IN_MEMORY).stores(Site(data_dir, "", "relaxed", 0))
     return found
 
 

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, final
 
-from shardbus.broker.clock import Clock
+from shardbus.broker.clock import TimedClock, Timer
 from shardbus.core.message import NEVER_MS
 
 # The wall clock may be set, so a moment may come early or late: waiting for one checks again after
@@ -20,12 +20,12 @@ class Alarm:
     """Rings once, at a moment of the wall clock or a deadline of the steady one."""
 
     def __init__(
-        self, clock: Clock, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]
+        self, clock: TimedClock, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]
     ) -> None:
         self._clock = clock
         self._loop = loop
         self._ring = ring
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._due_at_ms = NEVER_MS
         self._deadline_ms = NEVER_MS
 
@@ -52,12 +52,14 @@ class Alarm:
         if self._deadline_ms != NEVER_MS:
             left_ms = max(0, self._deadline_ms - self._clock.steady_ms())
         if self._due_at_ms != NEVER_MS:
-            until_due_ms = min(max(0, self._due_at_ms - self._clock.now_ms()), LOOK_MS_MAX)
+            until_due_ms = max(0, self._due_at_ms - self._clock.now_ms())
+            if self._clock.may_jump:
+                until_due_ms = min(until_due_ms, LOOK_MS_MAX)
             left_ms = until_due_ms if left_ms < 0 else min(left_ms, until_due_ms)
         return left_ms
 
     def _wait(self, delay_ms: int) -> None:
-        self._timer = self._loop.call_later(delay_ms / 1000, self._look)
+        self._timer = self._clock.call_later(self._loop, delay_ms, self._look)
 
     def _look(self) -> None:
         left_ms = self._left_ms()

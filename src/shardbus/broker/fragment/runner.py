@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, final
 
-from shardbus.broker.clock import Clock
+from shardbus.broker.clock import TimedClock
 from shardbus.broker.fragment.alarm import Alarm
 from shardbus.broker.fragment.answers import Answers, ReplyTo, say
 from shardbus.broker.fragment.biting import Biting, bitten_on
@@ -66,7 +66,7 @@ class Runner(StoredFragment):
         fragment_id: FragmentId,
         rules: FragmentRules,
         storage: Storage,
-        clock: Clock,
+        clock: TimedClock,
         loop: asyncio.AbstractEventLoop,
         outlet: Outlet | None = None,
         bounds: Bounds | None = None,
@@ -127,6 +127,12 @@ class Runner(StoredFragment):
         if self._outlet is not None and self._outlet.is_unfinished:
             return True
         return self._fragment is not None and self._fragment.is_unfinished
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is under way: everything that was due has been decided and stored."""
+        is_working = self._is_busy and self._fragment is not None
+        return not (is_working or self._is_drain_scheduled or self._inbox or self._is_first_load)
 
     @property
     def reason(self) -> str:
@@ -192,8 +198,6 @@ class Runner(StoredFragment):
         self._leave_joints()
         self._answers.fail(self.reason, is_unknown=True)
         self._turn_away(self.reason)
-
-    # Joint decisions.
 
     def join(self, part: JointPart) -> None:
         """Wait as soon as the work under way is done, and tell the joint."""
@@ -276,8 +280,6 @@ class Runner(StoredFragment):
         self._used_ms, self._used_at_ms = steady_ms, now_ms
         say(reply_to, received)
         return True
-
-    # Draining.
 
     def _schedule(self) -> None:
         if not self._is_drain_scheduled and not self._is_busy:
@@ -429,8 +431,6 @@ class Runner(StoredFragment):
                 self._schedule()
         self._watchers.wake(fragment)
 
-    # Reading what memory does not hold.
-
     def _read_lacking(self, fragment: Fragment) -> None:
         self._is_busy = True
         fragment_id = self.fragment_id
@@ -531,8 +531,6 @@ class Runner(StoredFragment):
             self._commit(fragment, changes)
         else:
             self._go_on(fragment)
-
-    # Loading and failing.
 
     def _load(self) -> None:
         def done(loaded: Loaded | StoreError) -> None:

@@ -253,14 +253,15 @@ class Namespace:
         """Delete an entity with all its messages, a topic with all its subscriptions."""
         await self._in_turn(turn_of(name), lambda: self._delete(name))
 
-    async def delete_idle(self) -> None:
-        """Delete idle entities. Call it several times a minute: one call does bounded work."""
+    async def delete_idle(self) -> bool:
+        """Delete idle entities, a bounded number; returns whether any have to be watched on."""
         for entity in await self._idle.found():
             try:
                 deleting = partial(self._delete_if_idle, entity.entity_id)
                 await self._in_turn(turn_of(entity.name), deleting)
             except Unavailable as error:
                 log.warning("'%s' is idle, and will be deleted later: %s", entity.name, error)
+        return bool(self._directory.deletable_on_idle())
 
     async def statistics(self, entity: Entity) -> EntityStatistics:
         """Counts and sizes over all fragments, for a topic including its subscriptions; an

@@ -23,6 +23,7 @@ from shardbus.amqp.events import (
 )
 from shardbus.amqp.outcomes import AmqpError
 from shardbus.broker.access.auth import WrongKey
+from shardbus.broker.clock import Timer
 from shardbus.broker.fragment.alarm import Alarm
 from shardbus.codec.errors import (
     CONNECTION_FORCED,
@@ -105,7 +106,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._connection.sessions_max = STRANGER_SESSIONS_MAX
         self._grants = Grants(
             bus.authorizer,
-            bus.clock,
+            bus.clients_clock,
             self._turn_guesser_away,
             lambda path: bus.namespace.find(path) is not None,
         )
@@ -124,7 +125,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_turned_away = False
         self._is_leaving = False
         self._requests: set[asyncio.Task[None]] = set()
-        self._expiry_alarm = Alarm(self._clock, self._loop, self._expire_grants)
+        self._expiry_alarm = Alarm(bus.clients_clock, self._loop, self._expire_grants)
         self._since_ms = self._linkless_since_ms = self._monotonic_ms()
         self._had_link = False
 
@@ -200,8 +201,8 @@ class AmqpProtocol(asyncio.Protocol):
         self._totals.pending_bytes += size_bytes
         self._pace_reading()
 
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        return self._loop.call_later(delay_ms / 1000, callback)
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
+        return self._clock.call_later(self._loop, delay_ms, callback)
 
     def handle(self, events: list[Event]) -> None:
         self._handle(events)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
@@ -12,6 +11,7 @@ from mypy_extensions import i64
 from shardbus.amqp.events import Event, IncomingDelivery
 from shardbus.amqp.link import Link
 from shardbus.amqp.outcomes import ACCEPTED, Rejected, TransactionalState
+from shardbus.broker.clock import Timer
 from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.codec.errors import DecodeError
@@ -61,7 +61,7 @@ class Shell(Protocol):
         """
         ...
 
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer: ...
 
     def handle(self, events: list[Event]) -> None:
         """Process events that an answer caused."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final, final
 
 from shardbus.amqp.link import Link
 from shardbus.amqp.termini import Source
+from shardbus.broker.clock import Timer
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.broker.routing.sessions import Accepting
 from shardbus.codec.types import Value, text_of, value_of
@@ -149,7 +149,7 @@ class SessionHold:
         self._shell = shell
         self._on_lost = on_lost
         self._renewals = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: Timer | None = None
         self._watch()
 
     def lose(self, failure: Refused) -> None:

@@ -6,13 +6,13 @@ ones stay locked. So a rollback only drops the work.
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol, final
 
 from shardbus.broker.bus import EntityHandle
+from shardbus.broker.clock import Timer
 from shardbus.broker.operations.transactions import TransactionPart, Transactor
 from shardbus.broker.routing.router import part_of
 from shardbus.core.errors import (
@@ -67,7 +67,7 @@ class TransactionRules:
 
 
 class Timers(Protocol):
-    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> asyncio.TimerHandle: ...
+    def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer: ...
 
 
 @final
@@ -93,7 +93,7 @@ class OpenTransaction:
         self.pending = 0
         self.size_bytes = 0
         self.spoiled: Refused | None = None
-        self.timer: asyncio.TimerHandle | None = None
+        self.timer: Timer | None = None
 
     def check(self) -> None:
         """Refused when a part of it was refused."""

@@ -1,0 +1,1 @@
+"""`shardbus test-server`: private buses for tests, whose time the test moves."""
