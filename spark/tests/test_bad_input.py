@@ -169,7 +169,7 @@ def test_a_queue_that_is_deleted_while_it_is_read_ends_the_query(
     bus.send("doomed", _messages(TEN))
     query = _reading_well(spark, bus, "doomed", "r")
 
-    bus.run("queue", "delete", "doomed")
+    bus.run("queue", "delete", "doomed", "--yes")
 
     assert "'doomed' does not exist" in _told(query)
 
@@ -181,7 +181,7 @@ def test_a_queue_that_is_deleted_while_it_is_written_ends_the_query(
     _add_file(tmp_path, "first", TEN)
     query = _writing(spark, bus, tmp_path, entity="deleted")
     _wait_for_batches(query, 1)
-    bus.run("queue", "delete", "deleted")
+    bus.run("queue", "delete", "deleted", "--yes")
     _add_file(tmp_path, "second", ["late"])
 
     assert "'deleted' does not exist" in _told(query)

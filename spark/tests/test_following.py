@@ -116,7 +116,7 @@ def test_what_was_planned_of_an_entity_is_not_read_of_another_with_its_name(tmp_
         followed, read = stream.partitions(start, end), batch.partitions()
         assert (len(bodies(stream, followed)), len(bodies(batch, read))) == (64, 64)
 
-        bus.run("queue", "delete", QUEUE)
+        bus.run("queue", "delete", QUEUE, "--yes")
         bus.run("queue", "create", QUEUE, "--partitioning")
         bus.send(QUEUE, messages)
 

@@ -82,7 +82,7 @@ def test_what_was_captured_is_replayed_once_by_a_driver_and_a_bus_that_are_kille
         watched = shardbus(bus, "status", "again", "--watch")
         assert f"{COUNT // 2} of {COUNT // 2} rows" in watched.splitlines()[-1].split("\r")[-1]
         assert _ids(bus) == [n for n in range(COUNT) if n % 2]
-        shardbus(bus, "delete", "again")
+        shardbus(bus, "delete", "again", "--yes")
     assert not list((tmp_path / "data" / "captured" / "_replays").iterdir())
 
 

@@ -194,7 +194,7 @@ def test_a_stream_of_an_entity_that_was_made_again_ends_and_says_what_to_do(
     options = {"mode": "consume", "readerName": "r"}
     bus.send("again", _messages(0, 10))
     _run(spark, bus, "again", tmp_path, **options)
-    bus.run("queue", "delete", "again")
+    bus.run("queue", "delete", "again", "--yes")
     bus.run("queue", "create", "again")
 
     with pytest.raises(PySparkException) as caught:

@@ -27,7 +27,7 @@ def test_a_queue_lives_from_create_to_delete(server: Server, queue_name: str) ->
     again = run(server, "queue", "create", queue_name)
     shown = run(server, "queue", "show", queue_name, "--json")
     listed = run(server, "queue", "list", "--json")
-    deleted = run(server, "queue", "delete", queue_name)
+    deleted = run(server, "queue", "delete", queue_name, "--yes")
     gone = run(server, "queue", "show", queue_name)
 
     assert created[0] == 0, created
@@ -46,7 +46,7 @@ def test_a_queue_lives_from_create_to_delete(server: Server, queue_name: str) ->
 def test_partitioning_can_be_switched_off(server: Server, queue_name: str) -> None:
     """R31."""
     code, output = run(server, "queue", "create", queue_name, "--no-partitioning")
-    run(server, "queue", "delete", queue_name)
+    run(server, "queue", "delete", queue_name, "--yes")
 
     assert code == 0, output
 

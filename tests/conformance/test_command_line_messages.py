@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -73,7 +74,7 @@ def test_ten_thousand_lines_go_in_and_come_out(
     )
     received = shell.lines("receive", queue_name, "--all")
     left = json.loads(shell.out("peek", queue_name, "--json"))
-    shell.out("queue", "delete", queue_name)
+    shell.out("queue", "delete", queue_name, "--yes")
 
     assert sent == {"entity": queue_name, "sent": LINES, "duplicates": 0}
     assert sorted(received) == sorted(lines)
@@ -97,7 +98,7 @@ def test_a_dump_can_be_sent_back(shell: Shell, queue_name: str) -> None:
     again = shell.out("receive", queue_name, "--all", "--json")
     shell.out("send", queue_name, "--jsonl", text=again)
     details = shell.out("peek", queue_name, "--details")
-    shell.out("queue", "delete", queue_name)
+    shell.out("queue", "delete", queue_name, "--yes")
 
     was = json.loads(dump)
     for member in ("message_id", "subject", "correlation_id", "content_type", "partition_key"):
@@ -118,9 +119,9 @@ def test_a_broken_pipe_loses_nothing(shell: Shell, queue_name: str) -> None:
         os.close(write_end)
         _, complaint = process.communicate(timeout=DEADLINE_S)
     rest = shell.lines("receive", queue_name, "--all")
-    shell.out("queue", "delete", queue_name)
+    shell.out("queue", "delete", queue_name, "--yes")
 
-    assert (process.returncode, complaint) == (1, b"")
+    assert (process.returncode, b"0 messages received" in complaint) == (1, True)
     assert rest == ["x"] * 500
 
 
@@ -134,7 +135,7 @@ def test_a_full_disk_loses_nothing(shell: Shell, queue_name: str) -> None:
     ):
         _, complaint = process.communicate(timeout=DEADLINE_S)
     rest = shell.lines("receive", queue_name, "--all")
-    shell.out("queue", "delete", queue_name)
+    shell.out("queue", "delete", queue_name, "--yes")
 
     assert process.returncode == 1
     assert b"standard output cannot be written" in complaint
@@ -158,7 +159,7 @@ def test_dead_letters_are_listed_resubmitted_and_purged(shell: Shell, queue_name
     unsure = shell.run("deadletter", "purge", queue_name)
     purged = json.loads(shell.out("deadletter", "purge", queue_name, "--yes", "--json"))
     dead = shell.lines("receive", queue_name, "--all", "--dead-letter")
-    shell.out("queue", "delete", queue_name)
+    shell.out("queue", "delete", queue_name, "--yes")
 
     assert summary == [{"reason": "too dull", "count": 300}]
     assert chosen.startswith("resubmitted 2 ")
@@ -219,12 +220,53 @@ def test_sessions_are_received_one_after_the_other(shell: Shell, queue_name: str
     following = shell.lines("receive", queue_name, "--next-session", "--all")
     rest = shell.lines("receive", queue_name, "--all")
     lacking = shell.run("send", queue_name, "x")
-    shell.out("queue", "delete", queue_name)
+    shell.out("queue", "delete", queue_name, "--yes")
 
     assert listed == {"a", "b", "c"}
     assert one == ["b1", "b2"]
     assert (following, rest) in ((["a1", "a2"], ["c1", "c2"]), (["c1", "c2"], ["a1", "a2"]))
     assert (lacking.exit_code, "SessionId" in lacking.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--details"]], ids=["text", "json", "details"])
+def test_a_reader_that_takes_one_message_and_leaves_costs_no_other(
+    shell: Shell, queue_name: str, form: list[str]
+) -> None:
+    """`receive --all | head -1`: what was not read is still on the bus, and is told of."""
+    shell.out("queue", "create", queue_name)
+    shell.out("send", queue_name, "x", "--count", "100")
+
+    receiving = shell.start("receive", queue_name, "--all", *form)
+    assert receiving.stdout is not None and receiving.stderr is not None
+    head = subprocess.run(["head", "-1"], stdin=receiving.stdout, timeout=DEADLINE_S, check=True)
+    receiving.stdout.close()
+    told = receiving.stderr.read().decode()
+    code = receiving.wait(DEADLINE_S)
+    receiving.stderr.close()
+    left = count_of(shell.api(), queue_name, "active")
+    shell.out("queue", "delete", queue_name, "--yes")
+
+    assert (head.returncode, code) == (0, 1)
+    assert left in (99, 100), "100 if head took the beginning of the first message only"
+    assert f"{100 - left} message" in told and "no other was removed" in told
+
+
+def test_an_interrupted_send_says_how_many_were_sent(shell: Shell, queue_name: str) -> None:
+    shell.out("queue", "create", queue_name)
+
+    sending = shell.start("send", queue_name, "x", "--count", "10000000")
+    until_s = time.monotonic() + DEADLINE_S
+    while not count_of(shell.api(), queue_name, "active") and time.monotonic() < until_s:
+        time.sleep(0.05)
+    sending.send_signal(signal.SIGINT)
+    _, told = sending.communicate(timeout=DEADLINE_S)
+    numbers = [int(word.replace(",", "")) for word in told.decode().split() if word[0].isdigit()]
+    stored = count_of(shell.api(), queue_name, "active")
+    shell.out("queue", "delete", queue_name, "--yes")
+
+    assert sending.returncode == 130, told
+    assert told.decode().startswith("shardbus: interrupted: sent ")
+    assert numbers[0] <= stored <= sum(numbers)
 
 
 def test_a_purge_removes_all_and_a_topic_is_reached_through_its_subscription(
@@ -239,7 +281,7 @@ def test_a_purge_removes_all_and_a_topic_is_reached_through_its_subscription(
     peeked = json.loads(shell.out("peek", queue_name, "--subscription", "europe", "--json"))
     shell.out("receive", f"{queue_name}/Subscriptions/europe", "--count", "5", "--abandon")
     purged = shell.out("purge", queue_name, "--subscription", "europe", "--yes")
-    shell.out("topic", "delete", queue_name)
+    shell.out("topic", "delete", queue_name, "--yes")
 
     assert (misnamed.exit_code, "Subscriptions/europe" in misnamed.stderr) == (4, True)
     assert (topic.exit_code, "is a topic" in topic.stderr) == (1, True)
@@ -262,7 +304,7 @@ def test_bad_input_is_told_without_a_traceback(shell: Shell, queue_name: str) ->
         (2, shell.run("receive", queue_name, "--all", "--count", "2")),
     ]
     left = json.loads(shell.out("peek", queue_name, "--json"))
-    shell.out("queue", "delete", queue_name)
+    shell.out("queue", "delete", queue_name, "--yes")
 
     for code, done in attempts:
         assert done.exit_code == code, done.stderr
@@ -283,7 +325,7 @@ def test_the_command_line_reaches_a_bus_over_https(server: Server, queue_name: s
     sent = run("send", queue_name, "secret", *words)
     received = run("receive", queue_name, *words)
     distrusted = run("peek", queue_name, "--connection-string", secure)
-    run("queue", "delete", queue_name, *words)
+    run("queue", "delete", queue_name, "--yes", *words)
 
     assert (made.exit_code, sent.exit_code) == (0, 0), (made.stderr, sent.stderr)
     assert received.stdout == "secret\n"

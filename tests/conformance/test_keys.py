@@ -111,7 +111,7 @@ async def test_a_key_is_rotated_while_it_is_used(guarded: Server) -> None:
             async with connected(address, old) as again:
                 await again.sender("q")
         assert stays.error is None
-    sas(guarded, "rule", "delete", "worker")
+    sas(guarded, "rule", "delete", "worker", "--yes")
 
 
 def test_secrets_are_told_to_nobody(guarded: Server) -> None:

@@ -171,7 +171,7 @@ def test_an_old_copy_of_the_catalogue_removes_nothing(server: Server, tmp_path: 
     api(server).get("orphans")
     run = subprocess.run(
         [
-            SHARDBUS, "queue", "delete", "gone",
+            SHARDBUS, "queue", "delete", "gone", "--yes",
             "--connection-string", server.connection_string,
             "--endpoint", f"http://{server.host}:{server.http_port}",
         ],

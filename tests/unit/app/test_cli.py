@@ -136,7 +136,7 @@ def test_update_changes_one_property_and_delete_removes_the_queue(
     assert run("queue", "update", "orders", "--max-delivery-count", "3", *at).exit_code == 0
     assert namespace.queues["orders"] == {"LockDuration": "PT1M", "MaxDeliveryCount": "3"}
 
-    assert run("queue", "delete", "orders", *at).stdout == "deleted orders\n"
+    assert run("queue", "delete", "orders", "--yes", *at).stdout == "deleted orders\n"
     assert namespace.queues == {}
 
 

@@ -59,10 +59,10 @@ def test_a_list_is_read_page_by_page_to_its_end() -> None:
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
-        (400, Refused, "SubCode=40000"),
-        (401, Refused, "--key"),
-        (403, Refused, "SubCode=40000"),
-        (404, NotFound, "shardbus queue list"),
+        (400, Refused, "^Bad$"),
+        (401, Refused, "signed by RootManageSharedAccessKey"),
+        (403, Refused, "^Bad$"),
+        (404, NotFound, "there is no queue q"),
         (409, Refused, "already"),
         (500, ServerUnavailable, "try again"),
         (503, ServerUnavailable, "try again"),

@@ -26,17 +26,29 @@ def test_each_fragment_is_a_row() -> None:
     title, heading, row = text.splitlines()
     assert title == "orders: Available"
     assert heading.split()[:3] == ["FRAGMENT", "BROKER", "STATE"]
-    assert row.split() == ["0", "broker-1", "available", "3", "2", "5", "1", "400"]
+    assert row.split() == ["0", "broker-1", "available", "3", "2", "5", "1", "400", "B"]
 
 
 def test_what_a_fragment_out_of_reach_holds_is_not_claimed_to_be_nothing() -> None:
     out = {**PART, "state": "unavailable", "reason": "it was killed"}
 
-    row = shown({"name": "orders", "availability": "Limited", "fragments": [out]}).splitlines()[2]
+    text = shown({"name": "orders", "availability": "Limited", "fragments": [out]})
 
-    assert row.split(maxsplit=8) == [
-        "0", "broker-1", "unavailable", *["?"] * 5, "it was killed",
-    ]  # fmt: skip
+    *_, row, reason = text.splitlines()
+    assert row.split() == ["0", "broker-1", "unavailable", *["?"] * 5]
+    assert reason == "fragment 0: it was killed"
+
+
+def test_all_that_is_known_about_fragments_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    full = {name: 12_345_678 if isinstance(value, int) else value for name, value in PART.items()}
+    out = {**PART, "number": 15, "state": "unavailable", "reason": "broker-1 is not responding"}
+    document: Document = {"name": "q", "availability": "Limited", "fragments": [full, out]}
+
+    texts = [shown(document), Watched(lambda: 0.0).shown(document)]
+
+    assert max(len(line) for text in texts for line in text.splitlines()) <= 80
+    assert "11.8 MB" in texts[0]
 
 
 def test_two_looks_tell_how_fast_a_fragment_fills_and_empties() -> None:
@@ -55,9 +67,10 @@ def test_two_looks_tell_how_fast_a_fragment_fills_and_empties() -> None:
 def test_a_fragment_out_of_reach_has_no_rates() -> None:
     out: Document = {**PART, "state": "unavailable", "reason": "killed"}
 
-    row = Watched(lambda: 0.0).shown({"name": "q", "fragments": [out]}).splitlines()[2]
+    lines = Watched(lambda: 0.0).shown({"name": "q", "fragments": [out]}).splitlines()
 
-    assert row.split()[3:] == [*["?"] * 7, "killed"]
+    assert lines[1].split()[-2:] == ["IN/S", "OUT/S"]
+    assert lines[2].split()[-2:] == ["?", "?"]
 
 
 def test_watching_shows_again_until_interrupted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,14 @@ from shardbus.app.cli.main import main
 from shardbus.app.cli.messages.browsing import browse
 from shardbus.app.cli.messages.entity_path import message_path
 from shardbus.app.cli.messages.removing import purge, resubmit
-from shardbus.app.cli.messages.text import body_bytes, details, message_table
+from shardbus.app.cli.messages.text import (
+    DEAD_LETTERS,
+    MESSAGES,
+    MessageTable,
+    TableForm,
+    body_bytes,
+    details,
+)
 from shardbus.app.cli.progress import Progress
 from tests.unit.app.scripted_api import Script, refusal
 
@@ -76,18 +83,46 @@ def test_a_subscription_is_not_named_twice() -> None:
 
 
 def test_who_forgets_the_word_for_subscriptions_is_told(run: Run) -> None:
-    result = run(Script(refusal(404, "'news/europe' does not exist.")), "peek", "news/europe")
+    missing = refusal(404, "The messaging entity 'news/europe' does not exist.")
+    script = Script(missing, {"queues": []}, {"topics": [{"name": "news"}]})
+
+    result = run(script, "peek", "news/europe")
 
     assert result.exit_code == 4
     assert "news/Subscriptions/europe" in result.stderr
 
 
 def test_a_table_shows_nothing_that_moves_the_cursor() -> None:
-    [_, row] = message_table([DEAD]).splitlines()
+    [_, row] = MessageTable(MESSAGES).shown([DEAD]).decode().splitlines()
 
     assert row.isprintable()
     assert row.endswith("…")
     assert "2026-01-02 03:04:05" in row
+
+
+@pytest.mark.parametrize("form", [MESSAGES, DEAD_LETTERS], ids=["messages", "dead letters"])
+def test_a_table_fits_80_columns_and_has_one_heading(
+    form: TableForm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    wide: Document = {
+        **DEAD,
+        "sequence_number": (15 << 48) + 1234,
+        "message_id": "i" * 32,
+        "session_id": "s" * 40,
+        "subject": "t" * 40,
+        "dead_letter_description": "d" * 100,
+    }
+    shown = MessageTable(form)
+
+    lines = [
+        *shown.shown([wide, DEAD]).decode().splitlines(),
+        *shown.shown([wide]).decode().splitlines(),
+    ]
+
+    assert max(map(len, lines)) <= 80
+    assert [line.startswith("NUMBER") for line in lines] == [True, False, False, False]
+    assert all(str((15 << 48) + 1234) in lines[place] for place in (1, 3))
 
 
 def test_a_body_is_printed_as_it_was_sent() -> None:
@@ -142,7 +177,7 @@ def test_dead_letters_are_listed_with_their_reasons_and_counted(run: Run) -> Non
     listed = run(Script(PAGE), "deadletter", "list", "q")
     summary = run(Script(PAGE), "deadletter", "list", "q", "--summary", "--json")
 
-    assert listed.stdout.splitlines()[0].split()[2:4] == ["REASON", "DESCRIPTION"]
+    assert listed.stdout.splitlines()[0].split()[2] == "REASON"
     assert "bad" in listed.stdout
     assert json.loads(summary.stdout) == [{"reason": "bad", "count": 1}]
 
@@ -163,7 +198,7 @@ def test_a_purge_ends_when_nothing_more_goes() -> None:
 
 
 def test_nothing_is_purged_unless_somebody_says_yes(run: Run) -> None:
-    script = Script({"purged": 0, "has_more": False})
+    script = Script({"runtime": {"active": 3}, "purged": 0, "has_more": False})
 
     refused = run(script, "purge", "q")
     done = run(script, "purge", "q", "--yes", "--json")

@@ -33,7 +33,7 @@ def test_each_orphan_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
     heading, row = result.stdout.splitlines()
     assert heading.split()[:2] == ["ENTITY", "ID"]
-    assert row.split() == ["41", "broker-1", "1,", "3", "12", "3400"]
+    assert row.split() == ["41", "broker-1", "1,", "3", "12", "3.3", "KB"]
     assert run(monkeypatch, Script({"orphans": []}), "list").stdout == "there are no orphans\n"
     shown = run(monkeypatch, Script({"orphans": [ORPHAN]}), "list", "--json")
     assert json.loads(shown.stdout) == [ORPHAN]
@@ -44,8 +44,8 @@ def test_nothing_is_removed_that_nobody_is_sure_of(monkeypatch: pytest.MonkeyPat
 
     result = run(monkeypatch, script, "remove", "41")
 
-    assert result.exit_code == 2 and "give --yes" in result.stderr
-    assert script.lines() == []
+    assert result.exit_code == 2 and "pass --yes" in result.stderr
+    assert script.lines() == ["GET orphans"]
 
 
 def test_orphans_are_removed_by_their_id(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,23 +149,37 @@ def test_logs_and_delete(run: Runner) -> None:
     assert run(script, "logs", "archive", "--lines", "2").output == "one\ntwo\n"
     assert script.lines() == ["GET pipelines/archive/logs?top=2"]
 
-    assert run(Script({"is_deleted": True}), "delete", "archive").output.startswith("deleted")
+    gone = Script({"is_deleted": True})
+    assert run(gone, "delete", "archive", "--yes").output.startswith("deleted")
+    assert run(Script(pipeline()), "delete", "archive").exit_code == 2
 
 
 def test_a_refusal_is_told_and_gives_an_exit_code(run: Runner) -> None:
     done = run(Script(refusal(404, "There is no pipeline 'x'.")), "start", "x")
 
-    assert (done.exit_code, "There is no pipeline" in done.output) == (4, True)
+    assert (done.exit_code, "there is no pipeline x" in done.output) == (4, True)
 
 
 def test_watching_is_for_people(run: Runner) -> None:
     assert run(Script(pipeline()), "status", "archive", "--watch", "--json").exit_code == 2
 
     done = run(Script(pipeline(), pipeline("stopped")), "status", "archive", "--watch")
-    assert (
-        "archive running [##################      ]  75%  30 rows  12/s  10 waiting" in done.output
-    )
+    assert "archive running [#########   ]  75%  30 rows  12/s  10 waiting" in done.output
     assert "archive stopped" in done.output
+
+
+def test_what_waits_is_shown_before_the_first_batch_has_ended(run: Runner) -> None:
+    """P9: no zero stands for what nobody knows yet."""
+    begins: Document = {**pipeline("starting", rows=0, backlog=0), "progress": {"at": None}}
+    counts: Document = {"runtime": {"active": 3_000}}
+
+    watched = run(Script(begins, counts, pipeline("stopped")), "status", "archive", "--watch")
+    shown = run(Script(begins), "status", "archive")
+    listed = run(Script({"pipelines": [begins]}), "list")
+
+    assert "archive starting  Spark is starting  3,000 waiting in orders" in watched.output
+    assert "no batch yet" in shown.output
+    assert listed.output.split()[-3:] == ["-", "-", "-"]
 
 
 def test_an_error_stands_at_the_end_of_the_line() -> None:
@@ -176,13 +190,13 @@ def test_an_error_stands_at_the_end_of_the_line() -> None:
 def test_a_replay_shows_how_many_rows_of_how_many_and_how_long_it_may_take() -> None:
     """P5, P9."""
     assert progress_line(replay("running")) == (
-        "again running [######                  ]  25%  250 of 1,000 rows  10/s  "
+        "again running [###         ]  25%  250 of 1,000 rows  10/s  "
         "about 1 min 15 s left  batch 80 ms"
     )
     assert "selecting rows" in progress_line(replay("running", rows=0, planned=0))
     assert "left" not in progress_line(replay("stopped"))
     assert progress_line(replay("finished", rows=0, planned=0)).endswith(
-        "[########################] 100%  no row was selected"
+        "[############] 100%  no row was selected"
     )
     assert [duration(4), duration(3_600), duration(86_399)] == ["4 s", "1 h 00 min", "23 h 59 min"]
 

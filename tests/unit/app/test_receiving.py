@@ -1,11 +1,14 @@
 """Receiving: what is settled when, and what happens when it cannot be shown."""
 
+from collections.abc import Callable
+
 import pytest
 
 from shardbus.app.cli.api_client import Document
-from shardbus.app.cli.failures import CommandError, Usage
+from shardbus.app.cli.failures import CommandError, Interrupted, ReaderGone, Usage
 from shardbus.app.cli.messages.receive import wish_from
 from shardbus.app.cli.messages.receiving import REQUEST_WAIT_MS, ReceiveOptions, Receiving
+from tests.support.refusals import check_named
 from tests.unit.app.scripted_api import Script, message
 
 NONE: Document = {"messages": [], "session": None}
@@ -22,19 +25,19 @@ class Shown:
     def __init__(self) -> None:
         self.bodies: list[object] = []
 
-    def show(self, messages: list[Document]) -> None:
-        self.bodies += [each["body"] for each in messages]
+    def show(self, message: Document, slow: Callable[[], None]) -> None:
+        self.bodies.append(message["body"])
 
 
 def test_messages_are_completed_after_they_were_shown() -> None:
     script, order = Script(TWO, SETTLED, NONE), list[str]()
 
-    def show(messages: list[Document]) -> None:
-        order.append(f"shown {len(messages)} after {len(script.asked)} requests")
+    def show(message: Document, slow: Callable[[], None]) -> None:
+        order.append(f"{message['body']} after {len(script.asked)} requests")
 
     Receiving(script.api(), ReceiveOptions("q", None, 0), show).run()
 
-    assert order[0] == "shown 2 after 1 requests"
+    assert order == ["1 after 1 requests", "2 after 1 requests"]
     assert script.lines() == [
         "POST entities/q/messages/receive",
         "POST entities/q/messages/settle",
@@ -43,19 +46,49 @@ def test_messages_are_completed_after_they_were_shown() -> None:
     assert script.asked[1][1] == {"action": "complete", "lock_tokens": ["t1", "t2"]}
 
 
-def test_what_could_not_be_shown_is_put_back() -> None:
-    script = Script(TWO, SETTLED)
+@pytest.mark.parametrize(
+    ("error", "failure"), [(BrokenPipeError, ReaderGone), (KeyboardInterrupt, Interrupted)]
+)
+def test_what_could_not_be_shown_is_put_back_and_what_was_shown_is_told(
+    error: type[BaseException], failure: type[CommandError]
+) -> None:
+    """A reader that takes one message and leaves, or Ctrl-C, loses nothing."""
+    three: Document = {"messages": [message(1), message(2), message(3)], "session": None}
+    script = Script(three, {"settled": 1, "lost": []}, SETTLED)
 
-    def break_pipe(messages: list[Document]) -> None:
-        raise BrokenPipeError
+    def show(message: Document, slow: Callable[[], None]) -> None:
+        if message["body"] != "1":
+            raise error
 
-    with pytest.raises(BrokenPipeError):
-        Receiving(script.api(), ReceiveOptions("q", None, 0), break_pipe).run()
+    with pytest.raises(failure) as caught:
+        Receiving(script.api(), ReceiveOptions("q", None, 0), show).run()
+    check_named(str(caught.value), "1 message", "completed")
 
-    assert script.asked[1] == (
-        "POST entities/q/messages/settle",
-        {"action": "release", "lock_tokens": ["t1", "t2"]},
-    )
+    assert [body for _, body in script.asked[1:]] == [
+        {"action": "complete", "lock_tokens": ["t1"]},
+        {"action": "release", "lock_tokens": ["t3", "t2"]},
+    ]
+
+
+def test_a_slow_reader_holds_no_locks_but_that_of_its_next_message() -> None:
+    three: Document = {"messages": [message(1), message(2), message(3)], "session": None}
+    one: Document = {"settled": 1, "lost": []}
+    script = Script(three, one, one, one, NONE)
+    shown = Shown()
+
+    def show(message: Document, slow: Callable[[], None]) -> None:
+        if message["body"] == "2":
+            slow()
+        shown.show(message, slow)
+
+    Receiving(script.api(), ReceiveOptions("q", None, 0), show).run()
+
+    assert shown.bodies == ["1", "2"]
+    assert [body for line, body in script.asked if line.endswith("settle")] == [
+        {"action": "complete", "lock_tokens": ["t1"]},
+        {"action": "release", "lock_tokens": ["t3"]},
+        {"action": "complete", "lock_tokens": ["t2"]},
+    ]
 
 
 def test_locks_that_were_lost_are_told() -> None:

@@ -147,7 +147,7 @@ def test_a_failure_says_how_far_it_came() -> None:
     with pytest.raises(Refused) as refused:
         SendWork(repeat({"body": "x"}, 1000), 1000).run(Script(good, bad).api(), "q")
     check_named(str(refused.value), "999", "504", "full")
-    with pytest.raises(ServerUnavailable, match="500 were sent before"):
+    with pytest.raises(ServerUnavailable, match="500 messages sent before"):
         SendWork(repeat({"body": "x"}, 1000), 1000).run(
             Script(good, refusal(503, "busy")).api(), "q"
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import click
+from click.core import ParameterSource
 
 from shardbus.app.cli.api_client import ApiClient
 from shardbus.app.cli.client import TIMEOUT_S, HttpTransport, Management
@@ -15,6 +16,9 @@ from shardbus.broker.access.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
 
 DEFAULT_PORT: Final = 5300
 DEFAULT_ENDPOINT: Final = f"http://127.0.0.1:{DEFAULT_PORT}"
+
+CONNECTION_STRING: Final = "connection_string"
+_IN_CONNECTION_STRING: Final = ("endpoint", "key_name", "key")
 
 Options = Mapping[str, str | int | bool | None]
 
@@ -42,7 +46,8 @@ def access_from(options: Options) -> ClientAccess:
     """Options take precedence over the connection string, and that over the development namespace.
 
     A connection string has the AMQP address, whose port serves HTTP too: in clear for the emulator
-    form (5300 when it has no port), else over HTTPS. `--endpoint` takes precedence.
+    form (5300 when it has no port), else over HTTPS. `--endpoint` takes precedence; a connection
+    string on the command line takes precedence over what the environment says.
     """
     endpoint, text = text_option(options, "endpoint"), text_option(options, "connection_string")
     key_name, key = text_option(options, "key_name"), text_option(options, "key")
@@ -51,7 +56,10 @@ def access_from(options: Options) -> ClientAccess:
         credential = Credential(key_name or DEVELOPMENT_KEY_NAME, key or DEVELOPMENT_KEY)
         return ClientAccess(endpoint or DEFAULT_ENDPOINT, credential, ca_file)
     if key_name is not None or key is not None:
-        raise Usage("give either --connection-string or --key-name and --key, not both")
+        raise Usage(
+            "give either --connection-string or --key-name and --key, not both (also as "
+            "SHARDBUS_CONNECTION_STRING, SHARDBUS_KEY_NAME and SHARDBUS_KEY)"
+        )
     parsed = parse_connection_string(text)
     host = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
     if parsed.is_emulator:
@@ -66,12 +74,27 @@ def text_option(options: Options, name: str) -> str | None:
     return None if value is None else str(value)
 
 
+class AccessOption(click.Option):
+    """An option that can be an environment variable, unless the line has a connection string.
+
+    That string is address, name and key in one: mixed with what is left in the environment, it
+    would act on another bus than it names.
+    """
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        # Options on the line are processed before the others.
+        source = ctx.get_parameter_source(CONNECTION_STRING)
+        if self.name in _IN_CONNECTION_STRING and source is ParameterSource.COMMANDLINE:
+            return None
+        return super().resolve_envvar_value(ctx)
+
+
 def access_options() -> list[click.Parameter]:
     """The shared options and `--json`, for a command's `params`."""
     options: list[click.Parameter] = []
     for flag, metavar, text in _ROWS:
         variable = "SHARDBUS_" + flag.removeprefix("--").replace("-", "_").upper()
-        options.append(click.Option([flag], metavar=metavar, envvar=variable, help=text))
+        options.append(AccessOption([flag], metavar=metavar, envvar=variable, help=text))
     options.append(
         click.Option(["--json", "is_json"], is_flag=True, help="Print one JSON document.")
     )
@@ -82,6 +105,10 @@ _ROWS: Final = (
     ("--endpoint", "URL", f"Address of the management API.  [default: {DEFAULT_ENDPOINT}]"),
     ("--key-name", "NAME", f"Access rule whose key signs.  [default: {DEVELOPMENT_KEY_NAME}]"),
     ("--key", "KEY", "Key of that rule.  [default: the development key]"),
-    ("--connection-string", "TEXT", "Connection string: address, rule and key in one."),
+    (
+        "--connection-string",
+        "TEXT",
+        "Connection string: address, rule and key in one.",
+    ),
     ("--ca", "FILE", "File of certificates that HTTPS trusts.  [default: the system's]"),
 )

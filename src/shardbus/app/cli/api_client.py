@@ -1,6 +1,8 @@
 """The command line's client of the JSON API: signs requests, and turns answers into failures."""
 
 import json
+import re
+import time
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -8,9 +10,20 @@ from urllib.parse import quote, urlencode
 from shardbus.app.cli.client import TOKEN_LIFETIME_S, Answer, Transport, check_answer, reason_of
 from shardbus.app.cli.console import Json
 from shardbus.app.cli.failures import CommandError, NotFound, Refused
+from shardbus.app.cli.missing import ENTITY, RULE, SUBSCRIPTION, did_you_mean, no_entity
 from shardbus.app.cli.sas import Credential
 
 PREFIX: Final = "/api/v1/"
+PIPELINE: Final = "pipeline"
+# Names are for completion and for guesses at what was meant.
+NAMES_PAGE: Final = 200
+NAMES_MAX: Final = 10_000
+
+# The bus's own words, which the SDKs recognise too.
+_NO_ENTITY: Final = re.compile(
+    r"The messaging entity '(?:sb://[^/]*/)?(.+)' (?:could not be found|does not exist)"
+)
+_NO_PIPELINE: Final = re.compile(r"There is no pipeline '(.+)'")
 
 Document = dict[str, Json]
 """What the API takes and answers: always one object."""
@@ -64,17 +77,54 @@ class ApiClient:
             body = json.dumps(document).encode()
         target = PREFIX + quote(path, safe="/$") + (f"?{query}" if query else "")
         answer = self._transport.ask(method, target, headers, body)
-        _check(answer)
+        self._check(answer)
         return _read(answer.body)
 
+    def names(self, word: str, owner: str, until_s: float | None = None) -> list[str]:
+        """The names of entities, of the rules of a subscription, or of pipelines.
 
-def _check(answer: Answer) -> None:
-    detail = reason_of(answer)
-    if detail and answer.status == 404:
-        raise NotFound(detail)
-    if detail and answer.status in (409, 410):
-        raise Refused(detail)
-    check_answer("", answer)
+        Only those that were read until `until_s` on the steady clock.
+        """
+        if word == RULE:
+            return self._listed(f"entities/{owner}/rules", "rules", until_s)
+        if word == SUBSCRIPTION:
+            found = self._listed(f"topics/{owner}/subscriptions", "subscriptions", until_s)
+            return [name.rpartition("/")[2] for name in found]
+        return self._listed(f"{word}s", f"{word}s", until_s)
+
+    def _listed(self, path: str, member: str, until_s: float | None) -> list[str]:
+        found: list[str] = []
+        while len(found) < NAMES_MAX and (until_s is None or time.monotonic() < until_s):
+            is_whole = member == f"{PIPELINE}s"
+            page = self.get(path) if is_whole else self.get(path, skip=len(found), top=NAMES_PAGE)
+            listed = page.get(member)
+            entities = listed if isinstance(listed, list) else []
+            found += [str(each.get("name")) for each in entities if isinstance(each, dict)]
+            if is_whole or len(entities) < NAMES_PAGE:
+                break
+        return found
+
+    def _check(self, answer: Answer) -> None:
+        detail = reason_of(answer)
+        if detail and answer.status == 404:
+            raise self._not_found(detail)
+        if detail and answer.status in (409, 410):
+            raise Refused(detail)
+        check_answer("", answer, self._credential, self.names, ENTITY)
+
+    def _not_found(self, detail: str) -> NotFound:
+        entity, pipeline = _NO_ENTITY.match(detail), _NO_PIPELINE.match(detail)
+        if entity is not None:
+            return no_entity(entity[1], self.names)
+        if pipeline is None:
+            return NotFound(detail)
+        plain = f"there is no pipeline {pipeline[1]}"
+        lists = "(`shardbus pipeline list` shows what there is)"
+
+        def explain() -> str:
+            return f"{plain}{did_you_mean(pipeline[1], self.names(PIPELINE, ''))} {lists}"
+
+        return NotFound(plain, explain)
 
 
 def _read(body: bytes) -> Document:

@@ -3,6 +3,7 @@ failures.
 """
 
 import http.client
+import re
 import select
 import ssl
 import weakref
@@ -12,6 +13,9 @@ from typing import Final, Protocol
 from urllib.parse import quote, urlsplit
 
 from shardbus.app.cli.entities.atom import (
+    QUEUE,
+    SUBSCRIPTION,
+    TOPIC,
     AtomDescription,
     EntityKind,
     content_of,
@@ -25,6 +29,7 @@ from shardbus.app.cli.entities.atom import (
 )
 from shardbus.app.cli.entities.rule_atom import AtomRule, read_rule, write_rule
 from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
+from shardbus.app.cli.missing import ENTITY, RULE, Names, no_entity
 from shardbus.app.cli.sas import Credential
 from shardbus.gateway.http.atom.described import CONNECT
 
@@ -34,6 +39,8 @@ TIMEOUT_S: Final = 60
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 PAGE_SIZE: Final = 100
 PAGES_MAX: Final = 10_000
+
+_SUBCODE: Final = re.compile(r"^SubCode=\d+\. (?:[A-Z][A-Za-z ]+\. )?(?=.)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,10 @@ class HttpTransport:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             raise ServerUnavailable(self._silent(error, is_asked=is_asked)) from error
+        except KeyboardInterrupt:
+            # The next request must not read the answer to this one.
+            self.close()
+            raise
         if len(text) > ANSWER_BYTES_MAX:
             self.close()
             raise CommandError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")
@@ -185,16 +196,17 @@ class Management:
         """`rule` replaces the default rule of a new subscription."""
         first = None if rule is None else write_rule(rule, "DefaultRuleDescription")
         body = write_entity(kind, elements, first)
-        return _described(kind, path, self._ask("PUT", path, body=body, word=kind.word))
+        return self._described(kind, path, self._ask("PUT", path, body=body, word=kind.word))
 
     def update(self, kind: EntityKind, path: str, elements: dict[str, str]) -> AtomDescription:
         """Change the given elements and leave the others as they are."""
         whole = {**self.entity(kind, path).elements, **elements}
-        answer = self._ask("PUT", path, body=write_entity(kind, whole), is_update=True)
-        return _described(kind, path, answer)
+        body = write_entity(kind, whole)
+        answer = self._ask("PUT", path, body=body, is_update=True, word=kind.word)
+        return self._described(kind, path, answer)
 
     def entity(self, kind: EntityKind, path: str) -> AtomDescription:
-        return _described(kind, path, self._ask("GET", path, word=kind.word))
+        return self._described(kind, path, self._ask("GET", path, word=kind.word))
 
     def look(
         self, path: str, kinds: Sequence[EntityKind]
@@ -222,6 +234,16 @@ class Management:
         info = content_of(root, "NamespaceInfo")
         sku = None if info is None else info.text_of(CONNECT, "MessagingSKU")
         return (sku or "").strip().lower()
+
+    def names(self, word: str, owner: str) -> list[str]:
+        """The names of a kind of entities, or of the rules of a subscription."""
+        if word == RULE:
+            return [rule.name for rule in self.rules(f"{owner}/Rules")]
+        if word == SUBSCRIPTION.word:
+            found = self.entities(SUBSCRIPTION, f"{owner}/Subscriptions")
+        else:
+            found = self.entities(QUEUE if word == QUEUE.word else TOPIC, f"$Resources/{word}s")
+        return [entity.name for entity in found]
 
     def create_rule(self, path: str, rule: AtomRule) -> AtomRule:
         return self._put_rule(path, rule, is_update=False)
@@ -256,7 +278,7 @@ class Management:
         body: bytes | None = None,
         is_update: bool = False,
         paging: str = "",
-        word: str = "entity",
+        word: str = ENTITY,
     ) -> Answer:
         # A token for each request: applying a large file takes longer than a token is valid.
         expires_at_s = int(self._clock()) + TOKEN_LIFETIME_S
@@ -268,25 +290,31 @@ class Management:
             headers["If-Match"] = "*"
         target = f"/{quote(path, safe='/$')}?api-version={API_VERSION}{paging}"
         answer = self._transport.ask(method, target, headers, body)
-        check_answer(path, answer, word)
+        check_answer(path, answer, self._credential, self.names, word)
         return answer
 
+    def _described(self, kind: EntityKind, path: str, answer: Answer) -> AtomDescription:
+        entity = read_entity(kind, answer.body)
+        if entity is None:
+            raise no_entity(path, self.names, kind.word)
+        return entity
 
-def check_answer(path: str, answer: Answer, word: str = "entity") -> None:
+
+def check_answer(
+    path: str, answer: Answer, credential: Credential, names: Names, word: str
+) -> None:
     """Raise the failure of an unsuccessful answer; `word` is what the path should name."""
     if answer.status < 300:
         return
     detail = reason_of(answer) or http.client.responses.get(answer.status, "no reason given")
     match answer.status:
         case 401:
-            raise Refused(
-                f"not authorised: {detail} (give --key-name and --key, or a connection string)"
-            )
+            raise Refused(not_authorised(detail, credential))
         case 404 if "Forward" in detail:
             # Not the entity of the path is missing, but its forwarding destination.
             raise NotFound(detail)
         case 404 | 410:
-            raise _not_found(path, word)
+            raise no_entity(path, names, word)
         case 409:
             raise Refused(f"{path} already exists, or is being changed: {detail}")
         case 504:
@@ -294,30 +322,31 @@ def check_answer(path: str, answer: Answer, word: str = "entity") -> None:
         case 429 | 500 | 502 | 503:
             raise ServerUnavailable(f"the bus cannot do this now, try again: {detail}")
         case _:
-            raise Refused(f"{detail} (HTTP {answer.status})")
+            raise Refused(detail)
+
+
+def not_authorised(detail: str, credential: Credential) -> str:
+    """Who was refused, why, and what to do."""
+    if "InvalidSignature" not in detail:
+        signer = credential.key_name or "the token"
+        return f"not authorised: {detail} (signed by {signer})"
+    if credential == Credential():
+        return (
+            "not authorised: this bus does not have the development key; give --key-name and "
+            "--key, or --connection-string"
+        )
+    if credential.token:
+        return "not authorised: the signature of the token in the connection string is wrong"
+    return (
+        f"not authorised: the given key is not a key of the access rule {credential.key_name}, or "
+        "there is no such rule; check the key and the name, or the connection string"
+    )
 
 
 def reason_of(answer: Answer) -> str:
     """The bus's own reason for a refusal; empty when it gave none.
 
-    The tracking id is left out: it is only useful with the server's log.
+    The tracking id is left out: it is only useful with the server's log. So is what the status says
+    too.
     """
-    return read_error(answer.body).partition(" TrackingId:")[0]
-
-
-def _described(kind: EntityKind, path: str, answer: Answer) -> AtomDescription:
-    entity = read_entity(kind, answer.body)
-    if entity is None:
-        raise _not_found(path, kind.word)
-    return entity
-
-
-def _not_found(path: str, word: str) -> NotFound:
-    topic, separator, _ = path.partition("/Subscriptions/")
-    lists = {
-        "queue": "`shardbus queue list` shows",
-        "topic": "`shardbus topic list` shows",
-    }.get(word, "`shardbus queue list` and `shardbus topic list` show")
-    if separator:
-        lists = f"`shardbus subscription list {topic}` shows"
-    return NotFound(f"there is no {word} {path}: {lists} what there is")
+    return _SUBCODE.sub("", read_error(answer.body).partition(" TrackingId:")[0])

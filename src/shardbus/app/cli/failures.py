@@ -1,5 +1,6 @@
 """The failures of commands: each class has its exit code, each text says what to do next."""
 
+from collections.abc import Callable
 from typing import ClassVar
 
 
@@ -8,6 +9,10 @@ class CommandError(Exception):
 
     exit_code: ClassVar[int] = 1
     word: ClassVar[str] = "error"
+
+    def explained(self) -> str:
+        """The text for the user."""
+        return str(self)
 
 
 class Refused(CommandError):
@@ -31,7 +36,36 @@ class ServerUnavailable(CommandError):
 
 
 class NotFound(CommandError):
-    """There is no such entity."""
+    """There is no such entity.
+
+    `explain` asks the bus for what there is instead. It is called for the user only: many callers
+    expect that something is missing.
+    """
 
     exit_code = 4
     word = "not-found"
+
+    def __init__(self, text: str, explain: Callable[[], str] | None = None) -> None:
+        super().__init__(text)
+        self._explain = explain
+
+    def explained(self) -> str:
+        if self._explain is None:
+            return str(self)
+        try:
+            return self._explain()
+        except CommandError:
+            return str(self)
+
+
+class Interrupted(CommandError):
+    """The user pressed Ctrl-C; the text says what was done until then."""
+
+    exit_code = 130
+    word = "interrupted"
+
+
+class ReaderGone(CommandError):
+    """The reader of standard output has closed it; the text says what was done until then."""
+
+    word = "broken-pipe"

@@ -17,6 +17,7 @@ from shardbus.app.cli.entities.rule import rule
 from shardbus.app.cli.entities.subscription import subscription
 from shardbus.app.cli.entities.topic import topic
 from shardbus.app.cli.export import export
+from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.messages.deadletter import deadletter
 from shardbus.app.cli.messages.peek import peek
 from shardbus.app.cli.messages.purge import purge_command
@@ -40,7 +41,26 @@ from shardbus.demo.options import demo_options, serve_arguments
 Flag = str | bool | tuple[str, ...] | None
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def _show_version(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+    if is_given and not context.resilient_parsing:
+        click.echo(_version_line())
+        context.exit()
+
+
+@click.group(
+    cls=CommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_show_version,
+            help="Show the version and exit.",
+        )
+    ],
+)
 def main() -> None:
     """A durable message bus of partitioned queues that speaks the Azure Service Bus dialect."""
 
@@ -185,9 +205,13 @@ def _run_gateway(settings: Settings) -> int:
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON document.")
 def version(is_json: bool) -> None:
     """Show the version, and whether the hot modules are compiled."""
+    Console(is_json).show(describe(), _version_line())
+
+
+def _version_line() -> str:
     about = describe()
     how = "compiled" if about["compiled"] else "interpreted"
-    Console(is_json).show(about, f"shardbus {about['version']} ({how}, Python {about['python']})")
+    return f"shardbus {about['version']} ({how}, Python {about['python']})"
 
 
 main.add_command(apply)

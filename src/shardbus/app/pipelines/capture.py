@@ -62,9 +62,9 @@ class Capture(Task, kw_only=True, frozen=True):
     ] = 0
     compact: Annotated[
         bool,
-        told("Merge small files of past hours into large ones."),
+        told("Merge small files once their hour has passed."),
         option(
-            "Whether to merge small files of past hours into large ones.",
+            "Merge small files once their hour has passed.",
             note="default: compact",
         ),
     ] = True
@@ -102,6 +102,6 @@ class Capture(Task, kw_only=True, frozen=True):
         elif places.receivable(self.entity).has_sessions:
             raise Refused(
                 NOT_ALLOWED,
-                f"'{self.entity}' requires sessions, each of which has one holder and an "
-                "order: capture its messages with keep, or its dead letters without.",
+                f"'{self.entity}' requires sessions; use keep (--keep), or capture its dead "
+                "letters.",
             )

@@ -9,11 +9,21 @@ from urllib.parse import urlsplit
 
 import click
 
-from shardbus.app.cli.access import ClientAccess, Options, access_from, access_options, text_option
+from shardbus.app.cli.access import (
+    CONNECTION_STRING,
+    ClientAccess,
+    Options,
+    access_from,
+    access_options,
+    text_option,
+)
 from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.completion import complete_entity
+from shardbus.app.cli.confirm import confirm, yes_option
 from shardbus.app.cli.console import Console, Json, run_command, table
 from shardbus.app.cli.duration import to_seconds
 from shardbus.app.cli.failures import NotFound, Refused, Usage
+from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.sas import Credential, connection_string
 
 AMQP_PORT: Final = 5672
@@ -26,7 +36,7 @@ _ENTITY: Final = "Path of a queue or topic.  [default: the namespace]"
 
 
 def _entity_option() -> click.Option:
-    return click.Option(["--entity"], metavar="NAME", help=_ENTITY)
+    return click.Option(["--entity"], metavar="NAME", help=_ENTITY, shell_complete=complete_entity)
 
 
 def _rule_parameters(*more: click.Parameter) -> list[click.Parameter]:
@@ -43,12 +53,12 @@ def _change_options() -> list[click.Parameter]:
     ]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def sas() -> None:
     """Access rules with their keys, tokens, and connection strings."""
 
 
-@sas.group()
+@sas.group(cls=CommandGroup)
 def rule() -> None:
     """Create, show, list, update, delete and rotate access rules."""
 
@@ -100,11 +110,13 @@ def update(name: str, **options: str | int | bool | None) -> None:
     _run(options, act)
 
 
-@rule.command(params=_rule_parameters())
+@rule.command(params=_rule_parameters(yes_option()))
 def delete(name: str, **options: str | int | bool | None) -> None:
     """Delete the access rule NAME; links and tokens made with its keys end."""
 
     def act(bus: ApiClient, to: Console) -> None:
+        bus.get(_path(options, name))
+        confirm(options, f"Delete the access rule {name}? Links and tokens made with it end.")
         bus.delete(_path(options, name))
         to.show({"name": name, "deleted": True}, f"deleted {name}")
 
@@ -163,7 +175,7 @@ def token(**options: str | int | bool | None) -> None:
         click.Option(
             ["--amqp-port"],
             type=click.IntRange(1, 65_535),
-            help=f"Port in the string.  [default: {AMQP_PORT} for http, none for https]",
+            help="Port in the string.  [default: the port on which the bus serves AMQP]",
         ),
         *access_options(),
     ],
@@ -176,10 +188,9 @@ def show_connection_string(**options: str | int | bool | None) -> None:
         credential = _credential(access, text_option(options, "rule"), entity)
         address = urlsplit(access.endpoint)
         is_emulator = address.scheme != "https"
-        port = options.get("amqp_port") or (AMQP_PORT if is_emulator else None)
         text = connection_string(
             address.hostname or "",
-            None if port is None else int(port),
+            _amqp_port(access, options, is_emulator=is_emulator),
             credential,
             is_emulator=is_emulator,
             entity=entity or "",
@@ -264,6 +275,20 @@ def _credential(access: ClientAccess, rule_name: str | None, entity: str | None)
             f"with --key-name {rule_name} and --key"
         )
     return Credential(rule_name, key)
+
+
+def _amqp_port(access: ClientAccess, options: Options, *, is_emulator: bool) -> int | None:
+    """The port for AMQP clients: as given, of the given connection string, or as the bus says."""
+    given = options.get("amqp_port")
+    if given is not None:
+        return int(given)
+    known = urlsplit(access.endpoint).port
+    if options.get(CONNECTION_STRING) is not None and options.get("endpoint") is None:
+        return known
+    told = access.api().get("namespace").get("amqp_port" if is_emulator else "tls_port")
+    if isinstance(told, int) and told:
+        return told
+    return AMQP_PORT if is_emulator else known
 
 
 def _ttl_s(text: str) -> int:

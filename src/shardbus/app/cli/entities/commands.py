@@ -7,10 +7,13 @@ import click
 
 from shardbus.app.cli.access import Options, access_options
 from shardbus.app.cli.client import Management
-from shardbus.app.cli.console import Console, Json, table
+from shardbus.app.cli.completion import entity_argument
+from shardbus.app.cli.confirm import yes_option
+from shardbus.app.cli.console import Console, Json, size_text, table
 from shardbus.app.cli.entities.atom import AtomDescription, EntityKind
 from shardbus.app.cli.entities.entity import changes, delete_entity, fragments_text, run, size_line
 from shardbus.app.cli.entities.entity_options import elements_from, option_parameters, property_rows
+from shardbus.app.cli.groups import CommandGroup
 
 Row = tuple[str, ...]
 
@@ -35,7 +38,7 @@ class EntityView:
 def entity_group(view: EntityView) -> click.Group:
     """The group of commands: create, show, list, update and delete."""
     kind, word = view.kind, view.kind.word
-    name, access = click.Argument(["name"]), access_options()
+    name, known, access = click.Argument(["name"]), entity_argument(word), access_options()
 
     def said(options: Options) -> dict[str, str]:
         return elements_from(kind, options)
@@ -56,16 +59,16 @@ def entity_group(view: EntityView) -> click.Group:
         run(options, act)
 
     def delete(name: str, **options: str | int | bool | None) -> None:
-        run(options, lambda bus, to: delete_entity(bus, to, kind, name))
+        run(options, lambda bus, to: delete_entity(bus, to, kind, name, options))
 
     made = [name, *option_parameters(kind, is_update=False), *access]
-    changed = [name, *option_parameters(kind, is_update=True), *access]
+    changed = [known, *option_parameters(kind, is_update=True), *access]
     commands = [
         click.Command("create", callback=create, params=made, help=f"Create the {word} NAME."),
         click.Command(
             "show",
             callback=show,
-            params=[name, *access],
+            params=[known, *access],
             help=f"Show the {word} NAME: {view.shown}.",
         ),
         click.Command(
@@ -77,11 +80,11 @@ def entity_group(view: EntityView) -> click.Group:
         click.Command(
             "delete",
             callback=delete,
-            params=[name, *access],
+            params=[known, yes_option(), *access],
             help=f"Delete the {word} NAME {view.deleted}.",
         ),
     ]
-    return click.Group(
+    return CommandGroup(
         word, commands=commands, help=f"Create, show, list, update and delete {word}s."
     )
 
@@ -116,7 +119,7 @@ def _rows(view: EntityView, described: AtomDescription) -> list[Row]:
         ("availability", elements.get("EntityAvailabilityStatus", "")),
         ("fragments", fragments_text(described)),
         ("maximum size", size_line(described)),
-        ("size", f"{described.size_bytes} bytes"),
+        ("size", size_text(described.size_bytes)),
         *view.sizes(described),
         *property_rows(view.kind, elements),
         ("created", elements.get("CreatedAt", "")),

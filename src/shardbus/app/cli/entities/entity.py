@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 from shardbus.app.cli.access import Options, access_from
 from shardbus.app.cli.client import Management
-from shardbus.app.cli.console import Console, run_command
-from shardbus.app.cli.entities.atom import AtomDescription, EntityKind
+from shardbus.app.cli.confirm import confirm
+from shardbus.app.cli.console import Console, counted, run_command
+from shardbus.app.cli.entities.atom import TOPIC, AtomDescription, EntityKind
 from shardbus.app.cli.entities.entity_options import MB_PER_GB
 from shardbus.app.cli.failures import Usage
 
@@ -29,11 +30,32 @@ def changes(elements: dict[str, str]) -> dict[str, str]:
     return elements
 
 
-def delete_entity(bus: Management, to: Console, kind: EntityKind, path: str) -> None:
-    """Delete an entity; NotFound when it is of another kind than the command says."""
-    bus.entity(kind, path)
+def delete_entity(
+    bus: Management, to: Console, kind: EntityKind, path: str, options: Options
+) -> None:
+    """Ask, and delete an entity; NotFound when it is of another kind than the command says."""
+    found = bus.entity(kind, path)
+    confirm(options, f"Delete the {kind.word} {path} {_contents(kind, found)}?")
     bus.delete(path)
     to.show({"name": path, "deleted": True}, f"deleted {path}")
+
+
+def _contents(kind: EntityKind, found: AtomDescription) -> str:
+    if kind is TOPIC:
+        count = found.elements.get("SubscriptionCount", "0")
+        return f"with its {counted(int(count) if count.isdigit() else 0, 'subscription')}"
+    sign = "at least " if is_partial(found) else ""
+    return f"with {sign}{counted(found.message_count, 'message')}"
+
+
+def is_partial(found: AtomDescription) -> bool:
+    """Whether some fragments did not answer, so that the counts are lower bounds (R29)."""
+    return found.elements.get("EntityAvailabilityStatus", "Available") != "Available"
+
+
+def count_text(found: AtomDescription, count: int) -> str:
+    """A count; `≥ 75` when some fragments did not answer."""
+    return f"≥ {count}" if is_partial(found) else str(count)
 
 
 def fragments_text(described: AtomDescription) -> str:
@@ -41,13 +63,13 @@ def fragments_text(described: AtomDescription) -> str:
 
 
 def size_line(described: AtomDescription) -> str:
-    whole = size_text(described.size_max_mb)
+    whole = limit_text(described.size_max_mb)
     count = described.fragment_count
     if count is None or count == 1:
         return whole
-    return f"{whole} ({size_text(described.size_max_mb // count)} x {count} fragments)"
+    return f"{whole} ({limit_text(described.size_max_mb // count)} x {count} fragments)"
 
 
-def size_text(megabytes: int) -> str:
+def limit_text(megabytes: int) -> str:
     whole, rest = divmod(megabytes, MB_PER_GB)
     return f"{whole} GB" if rest == 0 else f"{megabytes} MB"

@@ -1,6 +1,7 @@
 """The properties of entities as command-line options, and as lines of output."""
 
 from typing import Final
+from urllib.parse import urlsplit
 
 import click
 
@@ -8,9 +9,32 @@ from shardbus.app.cli.access import Options
 from shardbus.app.cli.duration import to_iso, to_words
 from shardbus.app.cli.entities.atom import EntityKind
 from shardbus.app.cli.failures import Usage
-from shardbus.core.namespace.property import DURATION, FLAG, MEGABYTES, NUMBER, EntityProperty
+from shardbus.core.namespace.entity import (
+    ACTIVE_STATUS,
+    DISABLED_STATUS,
+    RECEIVE_DISABLED_STATUS,
+    SEND_DISABLED_STATUS,
+)
+from shardbus.core.namespace.property import (
+    DESTINATION,
+    DURATION,
+    FLAG,
+    MEGABYTES,
+    NUMBER,
+    WORD,
+    EntityProperty,
+)
 
 MB_PER_GB: Final = 1024
+
+_STATUSES: Final = (
+    ACTIVE_STATUS,
+    DISABLED_STATUS,
+    SEND_DISABLED_STATUS,
+    RECEIVE_DISABLED_STATUS,
+)
+# In the spelling of the dialect, which is strict about it.
+_STATUS_OF: Final = {status.lower(): status for status in _STATUSES}
 
 _METAVARS: Final = {NUMBER: "N", MEGABYTES: "GB", DURATION: "DURATION"}
 
@@ -33,10 +57,17 @@ def elements_from(kind: EntityKind, options: Options) -> dict[str, str]:
 def property_rows(kind: EntityKind, elements: dict[str, str]) -> list[tuple[str, str]]:
     """The rows of a table for a description."""
     return [
-        (each.label, to_words(text) if each.form == DURATION else text)
+        (each.label, _shown(each, text))
         for each in kind.options
         if each.label and (text := elements.get(each.element, ""))
     ]
+
+
+def _shown(each: EntityProperty, text: str) -> str:
+    if each.form == DURATION:
+        return to_words(text)
+    # The bus tells a destination as a URI with the host and port of the request.
+    return urlsplit(text).path.lstrip("/") if each.form == DESTINATION else text
 
 
 def _name(each: EntityProperty) -> str:
@@ -63,4 +94,6 @@ def _text(each: EntityProperty, value: str | int | bool) -> str:
             return to_iso(str(value))
         except ValueError as error:
             raise Usage(f"--{each.option}: {error}") from error
+    if each.form == WORD:
+        return _STATUS_OF.get(str(value).lower(), str(value))
     return str(value)

@@ -5,34 +5,48 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 import click
 
 from shardbus.app.cli.access import Options, access_from, access_options
-from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.api_client import PIPELINE, ApiClient, Document
+from shardbus.app.cli.completion import entity_argument
+from shardbus.app.cli.confirm import confirm, yes_option
 from shardbus.app.cli.console import Console, run_command
 from shardbus.app.cli.entities.pipeline_options import definition_options, wanted_definition
-from shardbus.app.cli.entities.pipeline_view import ENDED, listed, progress_line, shown
+from shardbus.app.cli.entities.pipeline_view import (
+    ENDED,
+    WAITING,
+    has_begun,
+    listed,
+    progress_line,
+    shown,
+)
 from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
+from shardbus.app.cli.groups import CommandGroup
+from shardbus.app.cli.messages.removing import count_of
+from shardbus.app.cli.tables import shortened, terminal_width
 
 WATCH_S: Final = 1.0
+LOOK_S: Final = 0.2
 STOP_WAIT_S: Final = 150
 LOG_LINES_MAX: Final = 500
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def pipeline() -> None:
     """Define, run and watch pipelines: Spark jobs between entities and files."""
 
 
 def _name() -> click.Argument:
-    return click.Argument(["name"])
+    return entity_argument(PIPELINE)
 
 
 @pipeline.command(
     params=[
-        _name(),
+        click.Argument(["name"]),
         *definition_options(),
         click.Option(["--start", "is_started"], is_flag=True, help="Start it after defining it."),
         *access_options(),
@@ -103,7 +117,7 @@ def status(name: str, is_watching: bool, **options: str | int | bool | None) -> 
 
     def act(api: ApiClient, console: Console) -> None:
         if is_watching:
-            watch(lambda: api.get(_path(name)), time.sleep)
+            watch(lambda: _looked(api, name), time.sleep)
         else:
             _show(console, api.get(_path(name)))
 
@@ -133,13 +147,16 @@ def logs(name: str, top: int | None, **options: str | int | bool | None) -> None
     _run(options, act)
 
 
-@pipeline.command(params=[_name(), *access_options()])
+@pipeline.command(params=[_name(), yes_option(), *access_options()])
 def delete(name: str, **options: str | int | bool | None) -> None:
     """Delete the stopped pipeline NAME; what it captured or sent stays."""
-    _run(
-        options,
-        lambda api, console: console.show(api.delete(_path(name)), f"deleted pipeline {name}"),
-    )
+
+    def act(api: ApiClient, console: Console) -> None:
+        api.get(_path(name))
+        confirm(options, f"Delete the pipeline {name}?")
+        console.show(api.delete(_path(name)), f"deleted pipeline {name}")
+
+    _run(options, act)
 
 
 def _run(options: Options, act: Callable[[ApiClient, Console], None]) -> None:
@@ -163,13 +180,23 @@ def _path(name: str, verb: str = "") -> str:
     return f"pipelines/{name}/{verb}" if verb else f"pipelines/{name}"
 
 
+def _looked(api: ApiClient, name: str) -> Document:
+    """The pipeline; while it has no progress of its own, with what waits for it on the bus."""
+    found = api.get(_path(name))
+    if has_begun(found) or found.get("state") in ENDED:
+        return found
+    with suppress(CommandError):
+        found[WAITING] = count_of(api, str(found.get("entity")), "active")
+    return found
+
+
 def wait_until_over(look: Callable[[], Document], wait: Callable[[float], None]) -> Document:
     """The pipeline when it has ended; Unavailable when that takes too long."""
-    for _ in range(STOP_WAIT_S):
+    for _ in range(round(STOP_WAIT_S / LOOK_S)):
         found = look()
         if found.get("state") in ENDED:
             return found
-        wait(WATCH_S)
+        wait(LOOK_S)
     raise ServerUnavailable(
         f"the pipeline has not stopped after {STOP_WAIT_S} s; `shardbus pipeline status` "
         "shows its state"
@@ -182,7 +209,7 @@ def watch(look: Callable[[], Document], wait: Callable[[float], None]) -> None:
     try:
         while True:
             found = look()
-            text = progress_line(found)
+            text = shortened(progress_line(found), terminal_width() - 1)
             click.echo(f"\r{text:<{width}}", nl=False)
             width = len(text)
             if found.get("state") in ENDED:

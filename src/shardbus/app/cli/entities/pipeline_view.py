@@ -6,10 +6,14 @@ from typing import Final
 
 from shardbus.app.cli.api_client import Document
 from shardbus.app.cli.console import Json, table
+from shardbus.app.cli.tables import fitted
 
-BAR_WIDTH: Final = 24
+BAR_WIDTH: Final = 12
 ENDED: Final = ("stopped", "finished")
 REPLAY: Final = "replay"
+
+WAITING: Final = "waiting"
+"""The active messages of the entity, which the command adds while there is no progress."""
 
 _UNTOLD: Final = ("path", "incarnation", "progress")
 _ONLY_IF_ANY: Final = ("rate_max", "rows_planned", "rows_max")
@@ -23,17 +27,35 @@ def progress_line(found: Document) -> str:
     if found.get("kind") == REPLAY and found.get("state") == "finished":
         share = 1.0
     bar = "#" * int(share * BAR_WIDTH)
-    told = _sent(found, progress) if found.get("kind") == REPLAY else _captured(progress)
-    line = f"{found.get('name')} {found.get('state')} [{bar:<{BAR_WIDTH}}] {share:4.0%}  {told}"
+    head = f"{found.get('name')} {found.get('state')}"
     error = found.get("last_error")
+    if not has_begun(found):
+        told = str(error) if error else _beginning(found)
+        return f"{head}  {told}"
+    told = _sent(found, progress) if found.get("kind") == REPLAY else _captured(progress)
+    line = f"{head} [{bar:<{BAR_WIDTH}}] {share:4.0%}  {told}"
     return f"{line}  {error}" if error else line
+
+
+def has_begun(found: Document) -> bool:
+    """Whether a batch has ended: before that, all numbers of the progress are 0."""
+    return found.get("kind") == REPLAY or _progress(found).get("at") is not None
+
+
+def _beginning(found: Document) -> str:
+    waiting = found.get(WAITING)
+    if found.get("state") in ENDED:
+        return "no batch yet"
+    if not isinstance(waiting, int):
+        return "Spark is starting"
+    return f"Spark is starting  {waiting:,} waiting in {found.get('entity')}"
 
 
 def shown(found: Document) -> str:
     """Everything known about a pipeline, a line for each value."""
     progress = _progress(found)
     rows = [(name, value) for name, value in found.items() if name not in _UNTOLD]
-    rows += progress.items()
+    rows += progress.items() if has_begun(found) else [("progress", "no batch yet")]
     told = [
         (name.replace("_", " "), _word(value))
         for name, value in rows
@@ -44,20 +66,25 @@ def shown(found: Document) -> str:
 
 def listed(found: Document) -> str:
     """A line for each pipeline."""
-    heading = ("NAME", "KIND", "ENTITY", "STATE", "ROWS", "ROWS/S", "BACKLOG", "ERROR")
+    heading = ("NAME", "KIND", "ENTITY", "STATE", "ROWS", "ROWS/S", "BACKLOG")
     pipelines = found.get("pipelines")
-    rows = [
-        (
-            *(str(one.get(name)) for name in ("name", "kind", "entity", "state")),
-            str(_progress(one).get("rows_total")),
-            f"{_number(_progress(one), 'rows_per_s'):.0f}",
-            str(_progress(one).get("backlog")),
-            str(one.get("last_error")),
-        )
-        for one in (pipelines if isinstance(pipelines, list) else [])
-        if isinstance(one, dict)
+    known = [
+        one for one in (pipelines if isinstance(pipelines, list) else []) if isinstance(one, dict)
     ]
-    return table([heading, *rows])
+    rows = [
+        (*(str(one.get(name)) for name in ("name", "kind", "entity", "state")), *_numbers(one))
+        for one in known
+    ]
+    errors = [f"{one.get('name')}: {one.get('last_error')}" for one in known if one["last_error"]]
+    return "\n".join([fitted([heading, *rows], cut={"ENTITY": 12}), *errors])
+
+
+def _numbers(found: Document) -> tuple[str, str, str]:
+    if not has_begun(found):
+        return ("-", "-", "-")
+    progress = _progress(found)
+    rate = f"{_number(progress, 'rows_per_s'):.0f}"
+    return (str(progress.get("rows_total")), rate, str(progress.get("backlog")))
 
 
 def duration(seconds: float) -> str:

@@ -5,23 +5,26 @@ from typing import Final
 from shardbus.app.cli.console import Json
 from shardbus.app.cli.entities.atom import QUEUE, AtomDescription
 from shardbus.app.cli.entities.commands import EntityView, Row, entity_group
-from shardbus.app.cli.entities.entity import fragments_text, size_text
+from shardbus.app.cli.entities.entity import count_text, fragments_text, limit_text
 
 
 def _row(described: AtomDescription) -> Row:
     return (
         described.name,
         fragments_text(described),
-        str(described.counts["active"]),
-        str(described.counts["dead_letter"]),
-        size_text(described.size_max_mb),
+        count_text(described, described.counts["active"]),
+        count_text(described, described.counts["dead_letter"]),
+        limit_text(described.size_max_mb),
     )
 
 
 def _sizes(described: AtomDescription) -> list[Row]:
     return [
-        ("messages", str(described.message_count)),
-        *((f"  {kind.replace('_', ' ')}", str(n)) for kind, n in described.counts.items()),
+        ("messages", count_text(described, described.message_count)),
+        *(
+            (f"  {kind.replace('_', ' ')}", count_text(described, n))
+            for kind, n in described.counts.items()
+        ),
     ]
 
 

@@ -4,25 +4,33 @@ import click
 
 from shardbus.app.cli.access import access_options
 from shardbus.app.cli.client import Management
+from shardbus.app.cli.completion import entity_argument
+from shardbus.app.cli.confirm import confirm, yes_option
 from shardbus.app.cli.console import Console, Json, table
 from shardbus.app.cli.entities.entity import run
 from shardbus.app.cli.entities.rule_atom import CORRELATION, FALSE, SQL, TRUE, AtomRule, Typed
 from shardbus.app.cli.entities.rule_options import Texts, rule_from, rule_parameters
 from shardbus.app.cli.entities.subscription import path_of
+from shardbus.app.cli.groups import CommandGroup
+from shardbus.app.cli.missing import RULE, SUBSCRIPTION, TOPIC
 
 _WORDS = {SQL: "sql", CORRELATION: "correlation", TRUE: "true", FALSE: "false"}
 
 
 def _arguments() -> list[click.Parameter]:
-    return [click.Argument([name]) for name in ("topic", "subscription", "name")]
+    return [*_owner(), entity_argument(RULE)]
 
 
-@click.group()
+def _owner() -> list[click.Parameter]:
+    return [entity_argument(TOPIC, "topic"), entity_argument(SUBSCRIPTION, "subscription")]
+
+
+@click.group(cls=CommandGroup)
 def rule() -> None:
     """Create, show, list, update and delete rules of subscriptions."""
 
 
-@rule.command(params=[*_arguments(), *rule_parameters(), *access_options()])
+@rule.command(params=[*_owner(), click.Argument(["name"]), *rule_parameters(), *access_options()])
 def create(
     topic: str,
     subscription: str,
@@ -49,7 +57,7 @@ def show(topic: str, subscription: str, name: str, **options: str | int | bool |
 
 @rule.command(
     "list",
-    params=[click.Argument(["topic"]), click.Argument(["subscription"]), *access_options()],
+    params=[*_owner(), *access_options()],
 )
 def list_rules(topic: str, subscription: str, **options: str | int | bool | None) -> None:
     """List the rules of SUBSCRIPTION of TOPIC."""
@@ -76,11 +84,13 @@ def update(
     run(options, act)
 
 
-@rule.command(params=[*_arguments(), *access_options()])
+@rule.command(params=[*_arguments(), yes_option(), *access_options()])
 def delete(topic: str, subscription: str, name: str, **options: str | int | bool | None) -> None:
     """Delete the rule NAME of SUBSCRIPTION of TOPIC."""
 
     def act(bus: Management, to: Console) -> None:
+        bus.rule(_path(topic, subscription, name))
+        confirm(options, f"Delete the rule {name} of subscription {subscription} of {topic}?")
         bus.delete(_path(topic, subscription, name))
         to.show({"name": name, "deleted": True}, f"deleted {name}")
 

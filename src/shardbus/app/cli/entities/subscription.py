@@ -5,28 +5,33 @@ from typing import Final
 import click
 
 from shardbus.app.cli.access import Options, access_options
+from shardbus.app.cli.completion import entity_argument
+from shardbus.app.cli.confirm import yes_option
 from shardbus.app.cli.console import Console, Json, table
 from shardbus.app.cli.entities.atom import SUBSCRIPTION, AtomDescription
-from shardbus.app.cli.entities.entity import changes, delete_entity, run
+from shardbus.app.cli.entities.entity import changes, count_text, delete_entity, run
 from shardbus.app.cli.entities.entity_options import elements_from, option_parameters, property_rows
 from shardbus.app.cli.entities.rule_atom import AtomRule
 from shardbus.app.cli.entities.rule_options import Texts, is_rule_given, rule_from, rule_parameters
+from shardbus.app.cli.groups import CommandGroup
+from shardbus.app.cli.missing import TOPIC
 
 DEFAULT_RULE: Final = "$Default"
 
 
 def _arguments() -> list[click.Parameter]:
-    return [click.Argument(["topic"]), click.Argument(["name"])]
+    return [entity_argument(TOPIC, "topic"), entity_argument(SUBSCRIPTION.word)]
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def subscription() -> None:
     """Create, show, list, update and delete subscriptions of topics."""
 
 
 @subscription.command(
     params=[
-        *_arguments(),
+        entity_argument(TOPIC, "topic"),
+        click.Argument(["name"]),
         *option_parameters(SUBSCRIPTION, is_update=False),
         *rule_parameters(),
         *access_options(),
@@ -63,7 +68,7 @@ def show(topic: str, name: str, **options: str | int | bool | None) -> None:
     run(options, lambda bus, to: _show(to, topic, bus.entity(SUBSCRIPTION, path)))
 
 
-@subscription.command("list", params=[click.Argument(["topic"]), *access_options()])
+@subscription.command("list", params=[entity_argument(TOPIC, "topic"), *access_options()])
 def list_subscriptions(topic: str, **options: str | int | bool | None) -> None:
     """List the subscriptions of TOPIC."""
     path = f"{topic}/Subscriptions"
@@ -88,10 +93,12 @@ def update(topic: str, name: str, **options: str | int | bool | None) -> None:
     )
 
 
-@subscription.command(params=[*_arguments(), *access_options()])
+@subscription.command(params=[*_arguments(), yes_option(), *access_options()])
 def delete(topic: str, name: str, **options: str | int | bool | None) -> None:
     """Delete the subscription NAME of TOPIC and every message in it."""
-    run(options, lambda bus, to: delete_entity(bus, to, SUBSCRIPTION, path_of(topic, name)))
+    run(
+        options, lambda bus, to: delete_entity(bus, to, SUBSCRIPTION, path_of(topic, name), options)
+    )
 
 
 def path_of(topic: str, name: str) -> str:
@@ -112,8 +119,8 @@ def _show_all(to: Console, topic: str, found: list[AtomDescription]) -> None:
     rows = [
         (
             described.name,
-            str(described.counts["active"]),
-            str(described.counts["dead_letter"]),
+            count_text(described, described.counts["active"]),
+            count_text(described, described.counts["dead_letter"]),
             described.elements.get("Status", ""),
         )
         for described in found
@@ -140,8 +147,11 @@ def _rows(topic: str, described: AtomDescription) -> list[tuple[str, ...]]:
         ("topic", topic),
         ("status", elements.get("Status", "")),
         ("availability", elements.get("EntityAvailabilityStatus", "")),
-        ("messages", str(described.message_count)),
-        *((f"  {kind.replace('_', ' ')}", str(n)) for kind, n in described.counts.items()),
+        ("messages", count_text(described, described.message_count)),
+        *(
+            (f"  {kind.replace('_', ' ')}", count_text(described, n))
+            for kind, n in described.counts.items()
+        ),
         *property_rows(SUBSCRIPTION, elements),
         ("created", elements.get("CreatedAt", "")),
         *(("warning", warning) for warning in described.warnings),

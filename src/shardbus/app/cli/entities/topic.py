@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from shardbus.app.cli.console import Json
+from shardbus.app.cli.console import Json, size_text
 from shardbus.app.cli.entities.atom import TOPIC, AtomDescription
 from shardbus.app.cli.entities.commands import EntityView, Row, entity_group
-from shardbus.app.cli.entities.entity import fragments_text, size_text
+from shardbus.app.cli.entities.entity import count_text, fragments_text, limit_text
 
 
 def _row(described: AtomDescription) -> Row:
@@ -13,9 +13,9 @@ def _row(described: AtomDescription) -> Row:
         described.name,
         fragments_text(described),
         described.elements.get("SubscriptionCount", "0"),
-        str(described.counts["scheduled"]),
-        f"{described.size_bytes} bytes",
-        size_text(described.size_max_mb),
+        count_text(described, described.counts["scheduled"]),
+        size_text(described.size_bytes),
+        limit_text(described.size_max_mb),
     )
 
 
@@ -25,7 +25,7 @@ def _sizes(described: AtomDescription) -> list[Row]:
         ("subscriptions", elements.get("SubscriptionCount", "")),
         ("  SQL filters", elements.get("SqlFilterCount", "")),
         ("  correlation filters", elements.get("CorrelationFilterCount", "")),
-        ("scheduled", str(described.counts["scheduled"])),
+        ("scheduled", count_text(described, described.counts["scheduled"])),
     ]
 
 

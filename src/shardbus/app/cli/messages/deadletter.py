@@ -7,8 +7,10 @@ import click
 
 from shardbus.app.cli.access import Options, access_options
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.console import Console, Json, run_command, table
+from shardbus.app.cli.confirm import yes_option
+from shardbus.app.cli.console import Console, Json, counted, run_command, table
 from shardbus.app.cli.failures import NotFound, Usage
+from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.messages.browsing import browse
 from shardbus.app.cli.messages.entity_path import (
     entity_parameters,
@@ -18,14 +20,14 @@ from shardbus.app.cli.messages.entity_path import (
 )
 from shardbus.app.cli.messages.output import Printer, output_options, run_printing
 from shardbus.app.cli.messages.peek import COUNT_MAX, count_options, show_pages
-from shardbus.app.cli.messages.purge import age_options, run_purge, yes_option
+from shardbus.app.cli.messages.purge import age_options, run_purge
 from shardbus.app.cli.messages.removing import count_of, resubmit
-from shardbus.app.cli.messages.text import dead_letter_table
+from shardbus.app.cli.messages.text import DEAD_LETTERS, MessageTable
 
 NUMBERS_MAX = 1_000
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def deadletter() -> None:
     """List, resubmit and purge dead letters."""
 
@@ -51,9 +53,9 @@ def list_dead_letters(entity: str, **options: str | int | bool | None) -> None:
 
     def act(printer: Printer) -> None:
         path = message_path(entity, options, is_dead_letter=True)
-        with_api(options, path, lambda api: show_pages(printer, api, path, options))
+        with_api(options, lambda api: show_pages(printer, api, path, options))
 
-    run_printing(options, lambda messages: dead_letter_table(messages).encode() + b"\n", act)
+    run_printing(options, MessageTable(DEAD_LETTERS).shown, act)
 
 
 @deadletter.command(
@@ -87,9 +89,9 @@ def resubmit_dead_letters(
 
     def command() -> int:
         path = message_path(entity, options)
-        done = with_api(options, path, lambda api: _resubmit(api, path, numbers, options))
+        done = with_api(options, lambda api: _resubmit(api, path, numbers, options))
         document: Document = {"entity": path, "resubmitted": done}
-        console.show(document, f"resubmitted {done} dead letters of {path}")
+        console.show(document, f"resubmitted {counted(done, 'dead letter')} of {path}")
         return 0
 
     sys.exit(run_command(console, command))
@@ -122,7 +124,8 @@ def _resubmit_numbered(api: ApiClient, path: str, numbers: tuple[int, ...]) -> i
     if isinstance(missing, list) and missing:
         listed = ", ".join(map(str, missing))
         raise NotFound(
-            f"{done} dead letters were resubmitted; these were not found, or are locked: {listed}."
+            f"{counted(done, 'dead letter')} resubmitted; these numbers were not found, or are "
+            f"locked: {listed} (`shardbus deadletter list {path}` shows what there is)"
         )
     return done
 
@@ -132,7 +135,7 @@ def _run_summary(entity: str, options: Options) -> None:
 
     def command() -> int:
         path = message_path(entity, options, is_dead_letter=True)
-        reasons = with_api(options, path, lambda api: _reasons(api, path))
+        reasons = with_api(options, lambda api: _reasons(api, path))
         listed = reasons.most_common()
         document: Json = [{"reason": reason, "count": count} for reason, count in listed]
         rows = [(reason or "(none)", str(count)) for reason, count in listed]

@@ -7,8 +7,9 @@ import click
 
 from shardbus.app.cli.access import Options, access_from, text_option
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.completion import complete_entity
-from shardbus.app.cli.failures import CommandError, NotFound, Usage
+from shardbus.app.cli.completion import complete_entity, completes
+from shardbus.app.cli.failures import CommandError, Usage
+from shardbus.app.cli.missing import SUBSCRIPTION
 
 DEAD_LETTERS: Final = "$DeadLetterQueue"
 
@@ -21,7 +22,10 @@ def entity_parameters(*, has_subscription: bool = True) -> list[click.Parameter]
     if not has_subscription:
         return [entity]
     text = "Subscription of the topic ENTITY; or write ENTITY as TOPIC/Subscriptions/NAME."
-    return [entity, click.Option(["--subscription"], metavar="NAME", help=text)]
+    subscription = click.Option(
+        ["--subscription"], metavar="NAME", help=text, shell_complete=completes(SUBSCRIPTION)
+    )
+    return [entity, subscription]
 
 
 def dead_letter_option() -> click.Option:
@@ -62,20 +66,6 @@ def documents(document: Document, name: str) -> list[Document]:
     return [dict(each) for each in listed if isinstance(each, dict)]
 
 
-def with_api(options: Options, path: str, act: Callable[[ApiClient], T]) -> T:
-    """Call `act` with the API, and explain a path that does not exist."""
-    try:
-        return act(access_from(options).api())
-    except NotFound as error:
-        raise NotFound(f"{error} {_hint(path)}") from error
-
-
-def _hint(path: str) -> str:
-    topic, separator, _ = path.partition("/Subscriptions/")
-    if separator:
-        return f"`shardbus subscription list {topic}` shows the subscriptions of {topic}."
-    first, separator, rest = path.partition("/")
-    guess = ""
-    if separator and not rest.startswith("$"):
-        guess = f" A subscription is named {first}/Subscriptions/{rest}."
-    return f"`shardbus queue list` and `shardbus topic list` show what there is.{guess}"
+def with_api(options: Options, act: Callable[[ApiClient], T]) -> T:
+    """Call `act` with the API."""
+    return act(access_from(options).api())

@@ -8,8 +8,9 @@ import click
 
 from shardbus.app.cli.access import Options
 from shardbus.app.cli.api_client import Document
-from shardbus.app.cli.console import Console, run_command
-from shardbus.app.cli.failures import CommandError, Usage
+from shardbus.app.cli.console import Console, note, output_failure, run_command
+from shardbus.app.cli.failures import CommandError, Interrupted, ReaderGone, Usage
+from shardbus.app.cli.messages.pipes import forget_output, output_pipe, wait_until_read
 from shardbus.app.cli.messages.text import body_bytes, details
 
 Text = Callable[[list[Document]], bytes]
@@ -29,6 +30,7 @@ class Printer:
             raise Usage("--json, --jsonl and --details print differently: give one of them")
         self._text = text
         self._count = 0
+        self._pipe = output_pipe()
 
     @property
     def has_begun(self) -> bool:
@@ -39,6 +41,15 @@ class Printer:
             sys.stdout.buffer.write(self._shown(messages))
             self._count += len(messages)
         sys.stdout.buffer.flush()
+
+    def hand_over(self, message: Document, slow: Callable[[], None]) -> None:
+        """Show a message and, if standard output is a pipe, wait until its reader has taken it.
+
+        BrokenPipeError when the reader has gone before. `slow` is called if it takes long.
+        """
+        self.show([message])
+        if self._pipe is not None:
+            wait_until_read(self._pipe, slow)
 
     def end(self) -> None:
         """Close the list, so that an empty or truncated one is also one JSON document."""
@@ -53,7 +64,8 @@ class Printer:
         if self._is_lines:
             return b"".join(json.dumps(message).encode() + b"\n" for message in messages)
         if self._is_detailed:
-            return "\n".join(details(message) for message in messages).encode()
+            text = "\n".join(details(message) for message in messages)
+            return (f"\n{text}" if self._count else text).encode()
         return self._text(messages)
 
 
@@ -86,17 +98,22 @@ def run_printing(options: Options, text: Text, act: Callable[[Printer], None]) -
         printer = Printer(options, text)
         try:
             act(printer)
-        except CommandError as error:
-            if not printer.has_begun:
-                raise
-            printer.end()
-            Console(is_json=False).fail(error)
+        except ReaderGone as error:
+            forget_output()
+            note(error.explained())
             return error.exit_code
+        except (CommandError, KeyboardInterrupt) as error:
+            failure = error if isinstance(error, CommandError) else Interrupted("interrupted")
+            if not printer.has_begun:
+                raise failure from error
+            printer.end()
+            note(failure.explained())
+            return failure.exit_code
         except BrokenPipeError:
             # The reader of the pipe has closed it: click ends the process quietly.
             raise
         except OSError as error:
-            raise CommandError(f"standard output cannot be written: {error.strerror}") from error
+            raise output_failure(error) from error
         printer.end()
         return 0
 

@@ -6,6 +6,7 @@ import click
 
 from shardbus.app.cli.access import Options, access_options, text_option
 from shardbus.app.cli.api_client import ApiClient
+from shardbus.app.cli.console import note
 from shardbus.app.cli.failures import Usage
 from shardbus.app.cli.messages.browsing import browse
 from shardbus.app.cli.messages.entity_path import (
@@ -15,7 +16,7 @@ from shardbus.app.cli.messages.entity_path import (
     with_api,
 )
 from shardbus.app.cli.messages.output import Printer, output_options, run_printing
-from shardbus.app.cli.messages.text import message_table
+from shardbus.app.cli.messages.text import MESSAGES, MessageTable
 
 COUNT_DEFAULT: Final = 20
 COUNT_MAX: Final = 1_000_000_000
@@ -65,9 +66,9 @@ def peek(entity: str, **options: str | int | bool | None) -> None:
     def act(printer: Printer) -> None:
         is_dead_letter = bool(options.get("is_dead_letter"))
         path = message_path(entity, options, is_dead_letter=is_dead_letter)
-        with_api(options, path, lambda api: show_pages(printer, api, path, options))
+        with_api(options, lambda api: show_pages(printer, api, path, options))
 
-    run_printing(options, lambda messages: message_table(messages).encode() + b"\n", act)
+    run_printing(options, MessageTable(MESSAGES).shown, act)
 
 
 def show_pages(printer: Printer, api: ApiClient, path: str, options: Options) -> None:
@@ -83,4 +84,4 @@ def show_pages(printer: Printer, api: ApiClient, path: str, options: Options) ->
     for messages in pages:
         printer.show(messages)
     if not printer.has_begun:
-        click.echo(f"shardbus: there are no messages in {path}", err=True)
+        note(f"there are no messages in {path}")

@@ -7,7 +7,8 @@ import click
 
 from shardbus.app.cli.access import Options, access_options, text_option
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.console import Console, run_command
+from shardbus.app.cli.confirm import confirm, yes_option
+from shardbus.app.cli.console import Console, counted, run_command
 from shardbus.app.cli.failures import Usage
 from shardbus.app.cli.messages.entity_path import (
     DEAD_LETTERS,
@@ -18,10 +19,6 @@ from shardbus.app.cli.messages.entity_path import (
 )
 from shardbus.app.cli.messages.options import duration_ms, moment
 from shardbus.app.cli.messages.removing import count_of, purge
-
-
-def yes_option() -> click.Option:
-    return click.Option(["--yes", "is_sure"], is_flag=True, help="Do not ask for confirmation.")
 
 
 def age_options() -> list[click.Parameter]:
@@ -62,14 +59,13 @@ def run_purge(entity: str, options: Options, *, is_dead_letter: bool) -> None:
     def command() -> int:
         path = message_path(entity, options, is_dead_letter=is_dead_letter)
         before = _before(options)
-        if not options.get("is_sure"):
-            with_api(options, path, lambda api: _ask(api, path, is_dead_letter=is_dead_letter))
+        with_api(options, lambda api: _ask(api, path, options, is_dead_letter=is_dead_letter))
         session_id = text_option(options, "session")
         purged = with_api(
-            options, path, lambda api: purge(api, path, before=before, session_id=session_id)
+            options, lambda api: purge(api, path, before=before, session_id=session_id)
         )
         document: Document = {"entity": path, "purged": purged}
-        console.show(document, f"purged {purged} messages from {path}")
+        console.show(document, f"purged {counted(purged, 'message')} from {path}")
         return 0
 
     sys.exit(run_command(console, command))
@@ -86,13 +82,11 @@ def _before(options: Options) -> str | None:
     return None if before is None else moment("--before", before, now)
 
 
-def _ask(api: ApiClient, path: str, *, is_dead_letter: bool) -> None:
-    """Ask for confirmation. Usage without a terminal; Abort when the user says no."""
-    if not sys.stdin.isatty():
-        raise Usage(
-            "messages are removed only after a confirmation, and there is no terminal to ask: "
-            "give --yes"
-        )
+def _ask(api: ApiClient, path: str, options: Options, *, is_dead_letter: bool) -> None:
+    if options.get("is_sure"):
+        return
     entity = path.removesuffix(f"/{DEAD_LETTERS}")
     count = count_of(api, entity, "dead_letter" if is_dead_letter else "active")
-    click.confirm(f"Remove {count} messages from {path}?", abort=True, err=True)
+    is_part = any(options.get(name) for name in ("session", "before", "older_than"))
+    some = "some of the " if is_part else ""
+    confirm(options, f"Remove {some}{counted(count, 'message')} from {path}?")

@@ -5,6 +5,7 @@ from typing import Final
 import click
 
 from shardbus.app.cli.access import Options, access_options, text_option
+from shardbus.app.cli.console import note
 from shardbus.app.cli.failures import Usage
 from shardbus.app.cli.messages.entity_path import (
     dead_letter_option,
@@ -70,17 +71,18 @@ COUNT_MAX: Final = 1_000_000_000
 def receive(entity: str, **options: str | int | bool | None) -> None:
     """Receive from ENTITY: print the bodies of messages, one per line, and complete them.
 
-    A message is completed after it was printed and flushed; if that fails it is returned. From an
-    entity with sessions the messages of free sessions come, one session after the other.
+    A message is completed after it was printed and, where the output is a pipe, taken by the
+    reader; if that fails it is returned. From an entity with sessions the messages of free sessions
+    come, one session after the other.
     """
 
     def act(printer: Printer) -> None:
         is_dead_letter = bool(options.get("is_dead_letter"))
         path = message_path(entity, options, is_dead_letter=is_dead_letter)
         wish = wish_from(path, options)
-        with_api(options, path, lambda api: Receiving(api, wish, printer.show).run())
+        with_api(options, lambda api: Receiving(api, wish, printer.hand_over).run())
         if not printer.has_begun:
-            click.echo(f"shardbus: no message came from {path}", err=True)
+            note(f"no message came from {path}")
 
     run_printing(options, bodies, act)
 

@@ -5,15 +5,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.failures import CommandError
+from shardbus.app.cli.console import counted
+from shardbus.app.cli.failures import CommandError, Interrupted, ReaderGone
 from shardbus.app.cli.messages.entity_path import documents, whole
 
 BATCH_COUNT: Final = 100
 # How long one request waits at most; a longer wait takes several.
 REQUEST_WAIT_MS: Final = 20_000
 
-Show = Callable[[list[Document]], None]
-"""Shows messages; they are flushed when it returns."""
+_DONE: Final = {
+    "complete": "completed",
+    "abandon": "returned",
+    "dead_letter": "dead-lettered",
+}
+
+Show = Callable[[Document, Callable[[], None]], None]
+"""Shows a message, which has reached its reader when it returns.
+
+The second argument is to be called when the reader takes long.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +58,29 @@ class Receiving:
         self._lost = 0
 
     def run(self) -> None:
-        """Raises CommandError when some shown messages were not settled and will come again."""
+        """Raises CommandError when some shown messages were not settled and will come again.
+
+        Interrupted and ReaderGone say what was done until then.
+        """
+        try:
+            self._run()
+        except KeyboardInterrupt as error:
+            raise Interrupted(f"interrupted: {self._summary()}") from error
+        except BrokenPipeError as error:
+            told = f"the reader of the output has gone: {self._summary()}"
+            raise ReaderGone(told) from error
+
+    def _summary(self) -> str:
+        wish = self._wish
+        if wish.is_deleting:
+            done = "received and deleted; messages that were fetched and not shown are lost"
+        elif wish.action:
+            done = f"received and {_DONE[wish.action]}; no other was removed"
+        else:
+            done = "received and locked"
+        return f"{counted(self.received, 'message')} {done}"
+
+    def _run(self) -> None:
         try:
             while self._left() > 0:
                 messages = self._next()
@@ -60,8 +92,8 @@ class Receiving:
             self._release_session()
         if self._lost:
             raise CommandError(
-                f"{self._lost} of {self.received} messages were shown, but their locks had "
-                "expired: they will be received again"
+                f"{self._lost} of {counted(self.received, 'message')} shown had lost their "
+                "locks: they will be received again"
             )
 
     def _left(self) -> int:
@@ -104,18 +136,38 @@ class Receiving:
         return documents(answer, "messages")
 
     def _handle(self, messages: list[Document]) -> None:
-        tokens = [str(message["lock_token"]) for message in messages if "lock_token" in message]
+        left, shown = list(reversed(messages)), list[str]()
+
+        def give_back() -> None:
+            """Settle what the slow reader has taken, and return what it has not got yet."""
+            if self._is_settling:
+                self._settle_shown(shown)
+                self._settle("release", _tokens(left[:-1]))
+                del left[:-1]
+
         try:
-            self._show(messages)
+            while left:
+                self._show(left[-1], give_back)
+                shown += _tokens([left.pop()])
+                self.received += 1
         except BaseException:
-            # Not all of them were shown: return them to other receivers at once.
-            self._settle("release", [*self._kept, *tokens])
+            # Not all of them were shown: return the others to other receivers at once.
+            self._settle_shown(shown)
+            self._settle("release", [*self._kept, *_tokens(left)])
             raise
-        self.received += len(messages)
-        if self._wish.action == "complete" or self._wish.reason is not None:
+        self._settle_shown(shown)
+
+    @property
+    def _is_settling(self) -> bool:
+        """Whether messages are settled as soon as they were shown."""
+        return self._wish.action == "complete" or self._wish.reason is not None
+
+    def _settle_shown(self, tokens: list[str]) -> None:
+        if self._is_settling:
             self._settle(self._wish.action, tokens)
         else:
             self._kept += tokens
+        tokens.clear()
 
     def _settle_kept(self) -> None:
         """Messages to be returned are returned at the end: otherwise they would be received
@@ -131,10 +183,15 @@ class Receiving:
         if action == "dead_letter":
             body["reason"] = self._wish.reason
         answer = self._api.post(f"entities/{self._wish.path}/messages/settle", body)
-        self._lost += len(tokens) - whole(answer, "settled")
+        if action != "release":
+            self._lost += len(tokens) - whole(answer, "settled")
 
     def _release_session(self) -> None:
         # A session with locked messages must stay held, because their locks end with it.
         if self._session is not None and self._wish.action:
             path = f"entities/{self._wish.path}/sessions/release"
             self._api.post(path, {"session_lock_token": self._session})
+
+
+def _tokens(messages: list[Document]) -> list[str]:
+    return [str(message["lock_token"]) for message in messages if "lock_token" in message]

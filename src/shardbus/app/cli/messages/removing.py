@@ -3,6 +3,8 @@
 from typing import Final
 
 from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.console import counted
+from shardbus.app.cli.failures import Interrupted
 from shardbus.app.cli.messages.entity_path import whole
 from shardbus.app.cli.progress import Progress
 
@@ -28,6 +30,8 @@ def purge(
             progress.advance(whole(answer, "purged"))
             # Held sessions keep their messages: a request that removed nothing ends the loop.
             has_more = bool(answer.get("has_more")) and whole(answer, "purged") > 0
+    except KeyboardInterrupt as error:
+        raise _interrupted("purged", counted(purged, "message"), PURGE_COUNT) from error
     finally:
         progress.end()
     return purged
@@ -48,9 +52,17 @@ def resubmit(api: ApiClient, path: str, count: int) -> int:
             progress.advance(moved)
             if not moved or not answer.get("has_more"):
                 break
+    except KeyboardInterrupt as error:
+        raise _interrupted("resubmitted", counted(done, "dead letter"), RESUBMIT_COUNT) from error
     finally:
         progress.end()
     return done
+
+
+def _interrupted(verb: str, done: str, more: int) -> Interrupted:
+    return Interrupted(
+        f"interrupted: {done} {verb}; the last request may have {verb} up to {more:,} more"
+    )
 
 
 def count_of(api: ApiClient, path: str, name: str) -> int:

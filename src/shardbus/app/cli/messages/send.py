@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -12,8 +13,8 @@ import click
 
 from shardbus.app.cli.access import Options, access_options, text_option
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.console import Console, run_command
-from shardbus.app.cli.failures import Refused, ServerUnavailable, Usage
+from shardbus.app.cli.console import Console, counted, run_command
+from shardbus.app.cli.failures import Interrupted, Refused, ServerUnavailable, Usage
 from shardbus.app.cli.messages.entity_path import (
     documents,
     entity_parameters,
@@ -23,12 +24,15 @@ from shardbus.app.cli.messages.entity_path import (
 )
 from shardbus.app.cli.messages.options import members_from, message_parameters
 from shardbus.app.cli.messages.source import MessageSource, body_document
+from shardbus.app.cli.messages.text import body_bytes
 from shardbus.app.cli.progress import Progress
 
 # What one request may have: the bus accepts 1000 messages and a megabyte.
 BATCH_COUNT_MAX: Final = 500
 BATCH_BYTES_MAX: Final = 700_000
 COUNT_MAX: Final = 100_000_000
+
+_POSITION: Final = re.compile(r"^messages\[(\d+)\]")
 
 
 @click.command(
@@ -45,7 +49,7 @@ COUNT_MAX: Final = 100_000_000
         ),
         *message_parameters(),
         click.Option(
-            ["--count"], type=click.IntRange(1, COUNT_MAX), metavar="N", help="Send N alike."
+            ["--count"], type=click.IntRange(1, COUNT_MAX), metavar="N", help="Send N copies."
         ),
         *access_options(),
     ]
@@ -61,7 +65,7 @@ def send(
     def command() -> int:
         path = message_path(entity, options)
         sending = _planned(body, properties, options)
-        with_api(options, path, lambda api: sending.run(api, path))
+        with_api(options, lambda api: sending.run(api, path))
         console.show(sending.document(path), sending.text(path))
         return 0
 
@@ -76,13 +80,18 @@ class SendWork:
         self._total = total
         self._sent = 0
         self._duplicates = 0
+        self._under_way = 0
 
     def run(self, api: ApiClient, path: str) -> None:
         progress = Progress("sending", self._total)
         try:
             for batch in batches(self._messages):
+                self._under_way = len(batch)
                 self._send(api, path, batch)
+                self._under_way = 0
                 progress.advance(len(batch))
+        except KeyboardInterrupt as error:
+            raise Interrupted(f"interrupted: {self.text(path)}{self._doubt()}") from error
         finally:
             progress.end()
 
@@ -91,22 +100,46 @@ class SendWork:
 
     def text(self, path: str) -> str:
         dropped = f", {self._duplicates} dropped as duplicates" if self._duplicates else ""
-        plural = "message" if self._sent == 1 else "messages"
-        return f"sent {self._sent} {plural} to {path}{dropped}"
+        return f"sent {counted(self._sent, 'message')} to {path}{dropped}"
+
+    def _doubt(self) -> str:
+        count = self._under_way
+        return f"; the last request may have sent {counted(count, 'message')} more" if count else ""
 
     def _send(self, api: ApiClient, path: str, batch: list[Document]) -> None:
         before = self._sent + self._duplicates
         try:
             answer = api.post(f"entities/{path}/messages", {"messages": batch})
         except (Refused, ServerUnavailable) as failure:
-            if not before:
-                raise
-            raise type(failure)(f"{failure} ({before} were sent before)") from failure
+            text = self._reason(str(failure), api, path, batch[0])
+            if before:
+                text = f"{text} ({counted(before, 'message')} sent before)"
+            raise type(failure)(text) from failure
         self._sent += whole(answer, "sent")
         self._duplicates += whole(answer, "duplicates")
         failures = documents(answer, "failures")
         if failures:
             raise self._failure(failures, before)
+
+    def _reason(self, text: str, api: ApiClient, path: str, first: Document) -> str:
+        """The reason for a refusal, in the numbers that the user knows."""
+        before = self._sent + self._duplicates
+        place = _POSITION.match(text)
+        if place is not None:
+            return f"message {before + int(place[1]) + 1}{text[place.end() :]}"
+        if not text.startswith("The body has more than"):
+            return text
+        size_bytes = len(body_bytes(first))
+        limit_bytes = message_bytes_max(api, path)
+        if size_bytes > limit_bytes:
+            return (
+                f"message {before + 1} has {size_bytes:,} bytes; {path} allows at most "
+                f"{limit_bytes:,}"
+            )
+        return (
+            f"message {before + 1} has {size_bytes:,} bytes, more than a request of the JSON API "
+            "can have: send it with an SDK"
+        )
 
     def _failure(self, failures: list[Document], before: int) -> Refused | ServerUnavailable:
         first = failures[0]
@@ -116,9 +149,15 @@ class SendWork:
         doubt = f", {unknown} of which may be stored nevertheless" if unknown else ""
         position = before + whole(first, "position") + 1
         return kind(
-            f"{self._sent} messages were sent and {len(failures)} were not{doubt}; the first of "
+            f"{counted(self._sent, 'message')} sent and {len(failures)} not{doubt}; the first of "
             f"these is message {position}: {first.get('message')}"
         )
+
+
+def message_bytes_max(api: ApiClient, path: str) -> int:
+    """The size of the largest message that an entity accepts."""
+    described = api.get(f"entities/{path}").get("description")
+    return 1024 * whole(dict(described) if isinstance(described, dict) else {}, "message_kb_max")
 
 
 def batches(messages: Iterator[Document]) -> Iterator[list[Document]]:

@@ -25,7 +25,7 @@ def sessions(entity: str, **options: str | int | bool | None) -> None:
 
     def command() -> int:
         path = message_path(entity, options)
-        found = with_api(options, path, lambda api: _all(api, path))
+        found = with_api(options, lambda api: _all(api, path))
         rows = [(str(session.get("session_id")),) for session in found]
         console.show(found, table([("SESSION",), *rows]))
         return 0

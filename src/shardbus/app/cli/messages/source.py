@@ -27,6 +27,11 @@ class MessageSource:
         """All of it, as one message."""
         with self._opened() as stream:
             content = stream.read(BODY_BYTES_MAX + 1)
+        if not content and self._file is None:
+            raise Usage(
+                "standard input is empty, and nothing was sent: give a BODY ('' for an empty "
+                "message) or --file FILE"
+            )
         if len(content) > BODY_BYTES_MAX:
             raise Usage(f"{self.name} has more than {BODY_BYTES_MAX} bytes; did you mean --lines?")
         return body_document(content)

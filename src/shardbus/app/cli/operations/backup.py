@@ -12,7 +12,7 @@ import click
 
 from shardbus.app.cli.access import access_from, access_options
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.console import Console, run_command
+from shardbus.app.cli.console import Console, counted, run_command, size_text
 from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
 from shardbus.app.cli.messages.entity_path import documents, whole
 from shardbus.app.cli.operations.store_option import store_option
@@ -95,7 +95,8 @@ def _looked(api: ApiClient, path: str) -> Document:
 def _summary(found: Document) -> str:
     lines = [
         f"{found.get('path')}: {len(documents(found, 'files'))} databases, "
-        f"{found.get('size_bytes')} bytes, {found.get('messages')} messages, all as of "
+        f"{size_text(whole(found, 'size_bytes'))}, {counted(whole(found, 'messages'), 'message')}, "
+        "all as of "
         f"{found.get('cut_at')}; writes waited for {found.get('hold_ms')} ms"
     ]
     if found.get("is_gathered") is not True:

@@ -12,8 +12,9 @@ import click
 from shardbus.app.cli.access import Options, access_from, access_options
 from shardbus.app.cli.api_client import Document
 from shardbus.app.cli.completion import complete_entity
-from shardbus.app.cli.console import Console, run_command, table
+from shardbus.app.cli.console import Console, run_command, size_text
 from shardbus.app.cli.failures import Usage
+from shardbus.app.cli.tables import fitted
 
 WATCH_S: Final = 1.0
 
@@ -24,13 +25,14 @@ _COLUMNS: Final = (
     ("ACTIVE", "active"),
     ("DEFERRED", "deferred"),
     ("SCHEDULED", "scheduled"),
-    ("DEAD LETTERS", "dead_letter"),
+    ("DEAD", "dead_letter"),
     ("SIZE", "size_bytes"),
-    ("REASON", "reason"),
 )
 _COUNTS: Final = ("active", "deferred", "scheduled", "dead_letter", "size_bytes")
 _HEADING: Final = tuple(heading for heading, _ in _COLUMNS)
-_WATCHED_HEADING: Final = (*_HEADING[:-1], "IN/S", "OUT/S", "REASON")
+_WATCHED_HEADING: Final = (*_HEADING, "IN/S", "OUT/S")
+# Left out where there are none, and then where there is no room.
+_OPTIONAL: Final = ("DEFERRED", "SCHEDULED")
 _HELD: Final = (
     "active", "deferred", "scheduled", "dead_letter", "transfer_dead_letter", "set_aside",
 )  # fmt: skip
@@ -78,9 +80,24 @@ def watch(look: Callable[[], str], wait: Callable[[float], None]) -> None:
 
 
 def shown(document: Document) -> str:
-    """A row for each fragment, and the availability of the entity as a whole."""
-    rows = [_row(part) for part in _parts(document)]
-    return f"{_title(document)}\n{table([_HEADING, *rows])}"
+    """A row for each fragment, the availability of the entity, and why fragments are
+    unavailable.
+    """
+    return _text(document, _HEADING, [_row(part) for part in _parts(document)])
+
+
+def _text(document: Document, heading: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    shown = fitted([heading, *rows], cut={}, optional=_OPTIONAL)
+    return "\n".join([_title(document), shown, *_reasons(document)])
+
+
+def _reasons(document: Document) -> list[str]:
+    """A line for each reason, with its fragments."""
+    fragments: dict[str, list[str]] = {}
+    for part in _parts(document):
+        if part.get("reason"):
+            fragments.setdefault(str(part["reason"]), []).append(str(part.get("number")))
+    return [f"fragment {', '.join(numbers)}: {reason}" for reason, numbers in fragments.items()]
 
 
 def _parts(document: Document) -> list[Document]:
@@ -106,20 +123,20 @@ class Watched:
         elapsed_s = now_s - self._looked_at_s
         rows = [self._row(part, elapsed_s) for part in _parts(document)]
         self._looked_at_s = now_s
-        return f"{_title(document)}\n{table([_WATCHED_HEADING, *rows])}"
+        return _text(document, _WATCHED_HEADING, rows)
 
     def _row(self, part: Document, elapsed_s: float) -> tuple[str, ...]:
-        *known, reason = _row(part)
+        known = _row(part)
         if part.get("state") != "available":
-            return (*known, "?", "?", reason)
+            return (*known, "?", "?")
         number, sent = _whole(part, "number"), _whole(part, "sent_total")
         gone = sent - sum(_whole(part, name) for name in _HELD)
         before = self._before.get(number)
         self._before[number] = (sent, gone)
         if before is None or elapsed_s <= 0:
-            return (*known, "-", "-", reason)
+            return (*known, "-", "-")
         rates = ((sent - before[0]) / elapsed_s, (gone - before[1]) / elapsed_s)
-        return (*known, *(f"{rate:.0f}" for rate in rates), reason)
+        return (*known, *(f"{rate:.0f}" for rate in rates))
 
 
 def _whole(part: Document, name: str) -> int:
@@ -131,5 +148,9 @@ def _row(part: Document) -> tuple[str, ...]:
     # The contents of an unreachable fragment are unknown; zero would be wrong.
     is_known = part.get("state") == "available"
     return tuple(
-        str(part.get(name, "")) if is_known or name not in _COUNTS else "?" for _, name in _COLUMNS
+        _cell(part, name) if is_known or name not in _COUNTS else "?" for _, name in _COLUMNS
     )
+
+
+def _cell(part: Document, name: str) -> str:
+    return size_text(_whole(part, name)) if name == "size_bytes" else str(part.get(name, ""))

@@ -9,10 +9,12 @@ import click
 
 from shardbus.app.cli.access import Options, access_from, access_options
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.console import Console, run_command, table
-from shardbus.app.cli.failures import NotFound, Usage
+from shardbus.app.cli.confirm import confirm, yes_option
+from shardbus.app.cli.console import Console, counted, run_command, size_text
+from shardbus.app.cli.failures import NotFound
+from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.messages.entity_path import documents
-from shardbus.app.cli.messages.purge import yes_option
+from shardbus.app.cli.tables import fitted
 
 _COLUMNS: Final = (
     ("ENTITY ID", "entity_id"),
@@ -24,7 +26,7 @@ _COLUMNS: Final = (
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def orphans() -> None:
     """List, recover and remove orphans: fragments that no entity of the catalogue owns.
 
@@ -42,7 +44,8 @@ def list_command(**options: str | int | bool | None) -> None:
         found = documents(access_from(options).api().get("orphans"), "orphans")
         rows = [tuple(_cell(each, name) for _, name in _COLUMNS) for each in found]
         heading = tuple(title for title, _ in _COLUMNS)
-        console.show(found, table([heading, *rows]) if found else "there are no orphans")
+        shown = fitted([heading, *rows], cut={"PROBLEM": 10, "FRAGMENTS": 9})
+        console.show(found, shown if found else "there are no orphans")
         return 0
 
     sys.exit(run_command(console, command))
@@ -59,7 +62,7 @@ def remove_command(entity_id: int, **options: str | int | bool | None) -> None:
     def command() -> int:
         api = access_from(options).api()
         if not options.get("is_sure"):
-            _ask(api, entity_id)
+            _ask(api, entity_id, options)
         answer = api.post("orphans/remove", {"entity_id": entity_id})
         console.show(answer, f"removed the orphans of entity {entity_id}")
         return 0
@@ -99,13 +102,7 @@ def _recover(
     return 0
 
 
-def _ask(api: ApiClient, entity_id: int) -> None:
-    """Ask for confirmation. Usage without a terminal; Abort when the user says no."""
-    if not sys.stdin.isatty():
-        raise Usage(
-            "messages are removed only after a confirmation, and there is no terminal to ask: "
-            "give --yes"
-        )
+def _ask(api: ApiClient, entity_id: int, options: Options) -> None:
     found = [
         each
         for each in documents(api.get("orphans"), "orphans")
@@ -114,9 +111,11 @@ def _ask(api: ApiClient, entity_id: int) -> None:
     if not found:
         raise NotFound(f"no store holds orphans with the entity id {entity_id}")
     count = sum(value for each in found if isinstance(value := each.get("messages"), int))
-    click.confirm(f"Remove {count} messages of entity {entity_id} for good?", abort=True, err=True)
+    confirm(options, f"Remove {counted(count, 'message')} of entity {entity_id} for good?")
 
 
 def _cell(document: Document, name: str) -> str:
     value = document.get(name, "")
+    if name == "size_bytes" and isinstance(value, int):
+        return size_text(value)
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
