@@ -28,11 +28,12 @@ PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes
 CHECKED := src tests $(wildcard bench) spark setup.py
 INTERPRETED_TESTS := $(wildcard tests/unit tests/model tests/stores)
 JS := tests/conformance/js
+BROWSER_JS := tests/browser/js
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
-.PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table conformance backlog bench \
-	bench-features bench-peers bench-spark spark-versions mutants storm docs pin clean curl node postgres FORCE
+.PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table browser conformance backlog bench \
+	bench-features bench-peers bench-spark spark-versions mutants storm docs pin clean curl node chromium postgres FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -50,16 +51,16 @@ run:  ## serve and show a demo: make run ARGS="--tier premium"; only serve: make
 	exec $(BIN)/shardbus demo --prepare '$(PREPARE)' $(ARGS)
 
 test: $(VENV)/.requirements  ## build and run every check, and every test that is not long
-	@$(MAKE) --no-print-directory node curl postgres
+	@$(MAKE) --no-print-directory node chromium curl postgres
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(VENV)/.shardbus check
 	@$(MAKE) --no-print-directory build
 	$(COMPILED) $(PYTEST) $(PARALLEL) -m 'not long' spark/tests tests
 
-test-long: build node curl postgres  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
+test-long: build node chromium curl postgres  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m long spark/tests tests
 	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m 'not long' $(INTERPRETED_TESTS)
 
-test-costs: build node curl postgres  ## wall and processor seconds of every file of tests, one after another
+test-costs: build node chromium curl postgres  ## wall and processor seconds of every file of tests, one after another
 	$(COMPILED) $(PYTEST) -p tests.support.costs $(or $(ARGS),spark/tests tests)
 
 check: $(VENV)/.requirements  ## formatting, lint, types, who may import whom
@@ -87,6 +88,9 @@ sim: build  ## the simulator: make sim SEEDS=1-500
 
 sim-table: build  ## play many seeds and write what befell them to the docs: make sim-table SEEDS=1-10000
 	$(BIN)/python -m tests.simulation.table --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+browser: build chromium  ## the portal in a real browser
+	$(COMPILED) $(PYTEST) tests/browser
 
 conformance: build node  ## a real process against the real SDKs
 	$(COMPILED) $(PYTEST) tests/conformance
@@ -123,7 +127,7 @@ pin: $(VENV)/.requirements  ## resolve requirements/*.in to exact versions and h
 		../$(PIN) --upgrade $$([ $$name = dev ] || echo -c dev.txt) $$name.in -o $$name.txt; done
 
 clean:  ## remove everything that make and the tools made
-	rm -rf $(VENV) build spark/build src/*.egg-info spark/src/*.egg-info $(JS)/node_modules \
+	rm -rf $(VENV) build spark/build src/*.egg-info spark/src/*.egg-info $(JS)/node_modules $(BROWSER_JS)/node_modules \
 		.mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 apt_install = { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
@@ -142,6 +146,15 @@ node: $(JS)/node_modules/.package-lock.json
 $(JS)/node_modules/.package-lock.json: $(JS)/package-lock.json
 	@command -v npm >/dev/null && command -v node >/dev/null || $(call apt_install,nodejs npm)
 	cd $(JS) && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# Debian's browser, which Playwright drives; the checkers of the portal's types and accessibility.
+chromium: $(BROWSER_JS)/node_modules/.package-lock.json  ## the browser for tests of the portal
+	@command -v chromium >/dev/null || $(call apt_install,chromium fonts-liberation)
+
+$(BROWSER_JS)/node_modules/.package-lock.json: $(BROWSER_JS)/package-lock.json
+	@command -v npm >/dev/null && command -v node >/dev/null || $(call apt_install,nodejs npm)
+	cd $(BROWSER_JS) && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
 $(VENV)/.made:

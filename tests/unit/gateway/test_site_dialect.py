@@ -16,7 +16,8 @@ from tests.unit.gateway.site import Endpoint
 from tests.unit.gateway.test_site import ask, detail, element, entry
 
 
-def test_the_root_says_where_one_is_to_browsers_and_is_a_feed_to_clients() -> None:
+def test_the_root_leads_browsers_to_the_portal_and_is_a_feed_to_clients() -> None:
+    """R44"""
     endpoint = Endpoint()
     ask(endpoint, "PUT", "/q", entry())
     page = HttpRequest("GET", "/", {"accept": "text/html,*/*;q=0.8"}, b"", is_secure=False)
@@ -24,7 +25,7 @@ def test_the_root_says_where_one_is_to_browsers_and_is_a_feed_to_clients() -> No
     shown = asyncio.run(endpoint.site.respond(page))
     feed = ask(endpoint, "GET", "/?api-version=2021-05", authorization="")
 
-    assert (shown.status, b"Shardbus" in shown.body) == (200, True)
+    assert (shown.status, dict(shown.headers)["Location"]) == (307, "/portal/")
     assert (feed.status, feed.content_type) == (200, "application/atom+xml; charset=utf-8")
     root = ElementTree.fromstring(feed.body)
     assert root.tag == f"{{{ATOM}}}feed"

@@ -21,9 +21,10 @@ from shardbus.gateway.http.atom.entries import error_document
 from shardbus.gateway.http.document import write
 from shardbus.gateway.http.messaging.requests import WAIT_MS_MAX, Messaging
 from shardbus.gateway.http.moment import format_moment
+from shardbus.gateway.http.portal.files import PortalFiles, redirect
 from shardbus.gateway.http.server.counts import HttpCounts
 from shardbus.gateway.http.server.gate import token_of
-from shardbus.gateway.http.server.message import ERROR_XML, JSON, TEXT, HttpRequest, HttpResponse
+from shardbus.gateway.http.server.message import ERROR_XML, JSON, HttpRequest, HttpResponse
 from shardbus.gateway.http.server.own_host import check_host
 from shardbus.gateway.http.server.refusal_log import RefusalLog
 from shardbus.gateway.http.server.target import read_target
@@ -34,13 +35,6 @@ log = logging.getLogger(__name__)
 ANSWER_MS_MAX: Final = 60_000 + WAIT_MS_MAX
 
 _INTERNAL: Final = ErrorKind("internal", "amqp:internal-error", 500, 50000)
-_WELCOME: Final = (
-    "Shardbus: a message bus of partitioned queues.\n"
-    "Management is under /{queue} and /$Resources/queues, messages under /{queue}/messages,\n"
-    "health under /health, metrics under /metrics, and the JSON API is described by\n"
-    "/api/v1/openapi.json.\n"
-)
-
 Health = Callable[[], list[str]]
 """Lists problems; an empty list means healthy."""
 
@@ -77,6 +71,7 @@ class Site:
         self._under_way: set[HttpRequest] = set()
         self._is_key_public = is_key_public
         self._log = RefusalLog(clock)
+        self._portal = PortalFiles()
 
     async def respond(self, request: HttpRequest) -> HttpResponse:
         """The answer to a request, whatever happens; only cancellation passes through."""
@@ -160,7 +155,9 @@ class Site:
         is_read = request.method in ("GET", "HEAD")
         if not request.path and is_read:
             wants_page = "text/html" in request.headers.get("accept", "").lower()
-            return HttpResponse(200, TEXT, _WELCOME) if wants_page else self._admin.root(request)
+            return redirect() if wants_page else self._admin.root(request)
+        if self._portal.has(request):
+            return self._portal.respond(request)
         # A queue may be named "health" too; management always sends its api-version.
         if request.path == "health" and is_read and "api-version" not in request.query:
             return self._healthy(request)

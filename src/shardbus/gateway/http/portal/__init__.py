@@ -1,0 +1,1 @@
+"""The web portal: files that browsers load and run. They use the JSON API and nothing else."""
