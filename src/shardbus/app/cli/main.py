@@ -28,6 +28,7 @@ from shardbus.app.cli.operations.backup import backup, restore
 from shardbus.app.cli.operations.broker import broker
 from shardbus.app.cli.operations.cert import cert
 from shardbus.app.cli.operations.check import check
+from shardbus.app.cli.operations.cluster import cluster
 from shardbus.app.cli.operations.flight import flight
 from shardbus.app.cli.operations.fragments import fragments
 from shardbus.app.cli.operations.move import move
@@ -78,7 +79,7 @@ _OF_SERVE: Final = frozenset(
         "reserve_mb",
     }
 )
-_OF_GATEWAY: Final = frozenset({"brokers_config", "secret_file"})
+_OF_GATEWAY: Final = frozenset({"brokers_config", "secret_file", "node_tls"})
 
 
 def _serving_options(without: frozenset[str]) -> list[click.Parameter]:
@@ -219,6 +220,7 @@ main.add_command(backup)
 main.add_command(broker)
 main.add_command(cert)
 main.add_command(check)
+main.add_command(cluster)
 main.add_command(completion)
 main.add_command(deadletter)
 main.add_command(export)

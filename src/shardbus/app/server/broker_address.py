@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from shardbus.app.cli.failures import Usage
+from shardbus.app.server.node_name import BROKER, GATEWAY
+from shardbus.app.server.node_tls import NodeServer, NodeTls
 
 LIST_BYTES_MAX: Final = 64 * 1024
 SECRET_BYTES_MIN: Final = 16
@@ -23,6 +25,7 @@ SOCKET_PATH_BYTES_MAX: Final = 107
 _TCP: Final = re.compile(r"tcp://(?P<host>\[[0-9a-fA-F:.]+\]|[^\s/:\[\]]+):(?P<port>\d{1,5})")
 
 NewProtocol = Callable[[], asyncio.Protocol]
+Listening = asyncio.Server | NodeServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +42,33 @@ class BrokerAddress:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"tcp://{host}:{self.port}"
 
-    def bound(self, server: asyncio.Server) -> BrokerAddress:
+    def bound(self, server: Listening) -> BrokerAddress:
         """This address with the port that the system chose, if it chose one."""
         if self.socket is not None:
             return self
         return BrokerAddress(host=self.host, port=server.sockets[0].getsockname()[1])
 
-    async def dial(self, new_protocol: NewProtocol) -> None:
-        """Connect; OSError when nobody answers."""
+    async def dial(
+        self, new_protocol: NewProtocol, tls: NodeTls | None = None, name: str | None = None
+    ) -> None:
+        """Connect to a broker, with `tls` to the one of this name; OSError when that fails.
+
+        A socket needs no TLS: it is on this machine, and of this user.
+        """
         loop = asyncio.get_running_loop()
         if self.socket is not None:
             await loop.create_unix_connection(new_protocol, str(self.socket))
+        elif tls is not None:
+            await tls.dial(self.host, self.port, new_protocol, role=BROKER, name=name)
         else:
             await loop.create_connection(new_protocol, self.host, self.port)
 
-    async def listen(self, new_protocol: NewProtocol) -> asyncio.Server:
-        """Accept connections; a socket file is only for this user. Usage when that fails."""
+    async def listen(self, new_protocol: NewProtocol, tls: NodeTls | None = None) -> Listening:
+        """Accept gateways; a socket file is only for this user. Usage when that fails."""
         loop = asyncio.get_running_loop()
         try:
+            if self.socket is None and tls is not None:
+                return await tls.listen(self.host, self.port, new_protocol, role=GATEWAY)
             if self.socket is None:
                 return await loop.create_server(new_protocol, self.host, self.port)
             _prepare_socket(self.socket)
@@ -120,6 +132,11 @@ def read_secret(path: Path) -> bytes:
             f"to {SECRET_BYTES_MAX}"
         )
     return secret
+
+
+def node_secret(tls: NodeTls) -> bytes:
+    """In place of a secret, where certificates prove who is who: the greeting needs one."""
+    return f"shardbus://{tls.own.cluster}".encode()
 
 
 def make_secret(path: Path) -> bytes:

@@ -16,11 +16,18 @@ from typing import Final, Literal
 import click
 import uvloop
 
-from shardbus.app.cli.failures import CommandError
+from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.server import garbage
-from shardbus.app.server.broker_address import BrokerAddress, make_secret, read_secret
+from shardbus.app.server.broker_address import (
+    BrokerAddress,
+    make_secret,
+    node_secret,
+    read_secret,
+)
 from shardbus.app.server.broker_store import catalogue_part, new_broker, store_part
 from shardbus.app.server.data_directory import data_directory
+from shardbus.app.server.node_name import BROKER
+from shardbus.app.server.node_tls import NodeTls
 from shardbus.app.server.serving import alongside, beat_on, log_to_stderr, stop_on_signals
 from shardbus.app.server.store_kinds import new_namespace_id, stores_of
 from shardbus.broker.backup.call import BackupDoor
@@ -51,6 +58,7 @@ class BrokerOptions:
     backup_dir: Path
     address: BrokerAddress
     secret_file: Path | None
+    node_tls: Path | None
     keeps_catalogue: bool
     ends_with_stdin: bool
     beats: bool
@@ -64,20 +72,33 @@ def run_broker(options: BrokerOptions) -> int:
     """Serve until a signal; returns the exit code. Raises CommandError when it cannot start."""
     log_to_stderr(options.log_level)
     with data_directory(options.data_dir, f"{options.name}.lock", wait_s=LOCK_WAIT_S):
+        tls = None if options.node_tls is None else _node_tls(options.node_tls, options.name)
         try:
-            uvloop.run(_serve(options, _secret(options)))
+            uvloop.run(_serve(options, _secret(options, tls), tls))
         except StoreError as error:
             raise CommandError(str(error)) from error
     return 0
 
 
-def _secret(options: BrokerOptions) -> bytes:
+def _node_tls(directory: Path, name: str) -> NodeTls:
+    tls = NodeTls(directory, BROKER, SystemClock())
+    if tls.own.name != name:
+        raise Usage(
+            f"the certificate in {directory} is that of {tls.own.name}, and this broker is {name}: "
+            f"make one with `shardbus cluster cert --name {name} --role {BROKER}`"
+        )
+    return tls
+
+
+def _secret(options: BrokerOptions, tls: NodeTls | None) -> bytes:
     if options.secret_file is not None:
         return read_secret(options.secret_file)
+    if tls is not None:
+        return node_secret(tls)
     return make_secret(options.data_dir / "broker-secret")
 
 
-async def _serve(options: BrokerOptions, secret: bytes) -> None:
+async def _serve(options: BrokerOptions, secret: bytes, tls: NodeTls | None) -> None:
     loop = asyncio.get_running_loop()
     stopping = stop_on_signals()
     clock = SystemClock()
@@ -102,7 +123,7 @@ async def _serve(options: BrokerOptions, secret: bytes) -> None:
     endpoint.add_answerer(backups)
     try:
         async with endpoint, _catalogue(options, stores, endpoint, backups, clock):
-            server = await options.address.listen(endpoint.accept)
+            server = await options.address.listen(endpoint.accept, tls)
             if options.ends_with_stdin:
                 loop.add_reader(sys.stdin.fileno(), _stop_at_end, stopping)
             garbage.calm()

@@ -14,6 +14,7 @@ from typing import Final, final
 from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.server.broker_address import BrokerAddress
 from shardbus.app.server.front import ReadyLine, namespace_settings, serve_clients
+from shardbus.app.server.node_tls import NodeTls
 from shardbus.app.server.serving import alongside
 from shardbus.app.server.settings import Settings
 from shardbus.broker.access.auth import Authorizer
@@ -22,7 +23,7 @@ from shardbus.broker.bus import Bus
 from shardbus.broker.clock import SystemClock
 from shardbus.broker.fragment.storage import ThreadWorker
 from shardbus.broker.namespace.namespace import Namespace
-from shardbus.broker.remote.broker import RemoteBroker
+from shardbus.broker.remote.broker import Dial, RemoteBroker
 from shardbus.broker.remote.catalogue import RemoteCatalogue, SharedTurns
 from shardbus.broker.remote.catalogue_door import TURN_MS_MAX, TURN_TAKEN_TEXT
 from shardbus.broker.remote.link import Identity
@@ -51,6 +52,7 @@ async def serve_over(
     stopping: asyncio.Event,
     *,
     undead: Mapping[str, str] | None = None,
+    tls: NodeTls | None = None,
 ) -> None:
     """Serve clients for these brokers until told to stop.
 
@@ -58,18 +60,23 @@ async def serve_over(
     Unavailable when the catalogue is not found, and for whatever prevents serving clients.
     """
     loop = asyncio.get_running_loop()
-    remotes = [_remote(index, address, secret, loop) for index, address in enumerate(addresses)]
+    remotes = [
+        _remote(index, _dial(address, tls, broker_name(index)), secret, loop)
+        for index, address in enumerate(addresses)
+    ]
     work = _serve_namespace(remotes, settings, stopping, {} if undead is None else undead)
     await alongside(work, [remote.run() for remote in remotes])
 
 
-def _remote(
-    index: int, address: BrokerAddress, secret: bytes, loop: asyncio.AbstractEventLoop
-) -> RemoteBroker:
+def _dial(address: BrokerAddress, tls: NodeTls | None, name: str) -> Dial:
+    return lambda new_protocol: address.dial(new_protocol, tls, name)
+
+
+def _remote(index: int, dial: Dial, secret: bytes, loop: asyncio.AbstractEventLoop) -> RemoteBroker:
     gateway = f"{socket.gethostname()}/{os.getpid()}"
     identity = Identity(gateway, broker_name(index), secret)
     return RemoteBroker(
-        identity, address.dial, loop=loop, new_nonce=lambda: secrets.token_bytes(NONCE_BYTES)
+        identity, dial, loop=loop, new_nonce=lambda: secrets.token_bytes(NONCE_BYTES)
     )
 
 

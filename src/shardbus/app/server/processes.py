@@ -20,15 +20,19 @@ from shardbus.app.server.broker_address import (
     SOCKET_PATH_BYTES_MAX,
     BrokerAddress,
     make_secret,
+    node_secret,
     read_broker_list,
     read_secret,
 )
 from shardbus.app.server.cluster import serve_over
 from shardbus.app.server.data_directory import data_directory
+from shardbus.app.server.node_name import GATEWAY
+from shardbus.app.server.node_tls import NodeTls
 from shardbus.app.server.serving import alongside, log_to_stderr, stop_on_signals
 from shardbus.app.server.settings import Settings
 from shardbus.app.server.store_kinds import stores_of
 from shardbus.app.server.supervisor import Child, Supervisor
+from shardbus.broker.clock import SystemClock
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.stores.base.backup import broker_name
 from shardbus.stores.base.store import StoreError
@@ -69,13 +73,23 @@ def run_gateway(settings: Settings) -> int:
     log_to_stderr(settings.log_level)
     if settings.brokers_config is None:
         raise Usage("give the list of brokers with --brokers-config")
-    if settings.secret_file is None:
-        raise Usage("give the file with the brokers' secret with --secret-file")
+    if settings.secret_file is None and settings.node_tls is None:
+        raise Usage(
+            "give the certificate of this gateway with --node-tls, or the file with the brokers' "
+            "secret with --secret-file"
+        )
     addresses = read_broker_list(settings.brokers_config)
-    secret = read_secret(settings.secret_file)
+    tls = None
+    if settings.node_tls is not None:
+        tls = NodeTls(settings.node_tls, GATEWAY, SystemClock())
+    if settings.secret_file is not None:
+        secret = read_secret(settings.secret_file)
+    else:
+        assert tls is not None
+        secret = node_secret(tls)
     with data_directory(settings.data_dir):
         # The stores are elsewhere, and the bulk lane runs beside them.
-        _run(_gateway(replace(settings, flight_port=0), addresses, secret))
+        _run(_gateway(replace(settings, flight_port=0), addresses, secret, tls))
     return 0
 
 
@@ -86,8 +100,10 @@ def _run(work: Coroutine[object, object, None]) -> None:
         raise CommandError(str(error)) from error
 
 
-async def _gateway(settings: Settings, addresses: list[BrokerAddress], secret: bytes) -> None:
-    await serve_over(addresses, secret, settings, stop_on_signals())
+async def _gateway(
+    settings: Settings, addresses: list[BrokerAddress], secret: bytes, tls: NodeTls | None
+) -> None:
+    await serve_over(addresses, secret, settings, stop_on_signals(), tls=tls)
 
 
 async def _supervised(settings: Settings, addresses: list[BrokerAddress], secret: bytes) -> None:

@@ -119,6 +119,13 @@ TABLE: Final[tuple[Setting, ...]] = (
         "",
         "For `gateway`: file with the secret that the brokers share with their gateways.",
     ),
+    Setting(
+        "node_tls",
+        Kind.PATH,
+        "",
+        "For `gateway`: directory with ca.pem, node.pem and node-key.pem, for mutual TLS with "
+        "brokers.",
+    ),
     choice("tier", ("basic", "standard", "premium"), "standard", "Tier of the namespace."),
     choice(
         "premium_generation",
@@ -250,6 +257,7 @@ class Settings:
     broker_restart_ms: int
     brokers_config: Path | None
     secret_file: Path | None
+    node_tls: Path | None
     tier: str
     premium_generation: str
     partitioned_by_default: bool
@@ -389,6 +397,7 @@ class _Gathered:
             broker_restart_ms=self._number("broker_restart_ms"),
             brokers_config=self._optional_path("brokers_config"),
             secret_file=self._optional_path("secret_file"),
+            node_tls=self._optional_path("node_tls"),
             tier=self._text("tier"),
             premium_generation=self._text("premium_generation"),
             partitioned_by_default=self._switch("partitioned_by_default"),

@@ -7,6 +7,7 @@ import asyncio
 import hmac
 from typing import Final, Protocol, cast, final
 
+from shardbus.broker.remote.tls_words import tls_words
 from shardbus.broker.wire.codec import FrameBuffer, decode, encode, proof
 from shardbus.broker.wire.fields import FRAME_BYTES_MAX, WireError
 from shardbus.broker.wire.frames import PROTOCOL_VERSION, Frame, Hello, Prove, Reject, Welcome
@@ -77,7 +78,7 @@ class BrokerLink(asyncio.Protocol):
         self._queued_through = 0
         self._is_flush_scheduled = False
         self._is_full = False
-        self._reason = "the connection was closed"
+        self._reason = "it closed the connection before its greeting: its log says why"
 
     def send(self, data: bytes, request_id: int = 0) -> None:
         """Write at the end of this turn of the loop, together with everything else of this turn."""
@@ -106,7 +107,9 @@ class BrokerLink(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         self.drop_unwritten()
-        self._owner.link_lost(f"the connection broke: {error}" if error else self._reason)
+        self._owner.link_lost(
+            f"the connection broke: {tls_words(error)}" if error else self._reason
+        )
         self.ended.set()
 
     def data_received(self, data: bytes) -> None:
@@ -141,6 +144,7 @@ class BrokerLink(asyncio.Protocol):
 
     def _prove(self, hello: Hello) -> None:
         identity = self._identity
+        self._reason = "the connection was closed"
         if hello.version != PROTOCOL_VERSION:
             self.abort(
                 f"it speaks version {hello.version} of the protocol; this gateway speaks "

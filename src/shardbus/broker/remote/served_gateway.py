@@ -184,6 +184,9 @@ class Gateway(asyncio.Protocol):
             self._handle(frame, len(data))
 
     def _greet(self, frame: Frame) -> None:
+        if isinstance(frame, Reject):
+            self.abort(f"it refuses this broker: {frame.reason}")
+            return
         if not isinstance(frame, Prove):
             raise WireError("it did not begin with a proof")
         endpoint = self._endpoint

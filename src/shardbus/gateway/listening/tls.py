@@ -157,23 +157,18 @@ def _make(files: CertificateFiles, now: datetime, hosts: Sequence[str]) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     authority = _authority(authority_key, now)
     certificate = _certificate(authority, authority_key, key.public_key(), (now, hosts))
-    private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    _write(files.authority, authority.public_bytes(serialization.Encoding.PEM))
-    _write(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
-    _write(files.key, private)
+    write_private(files.authority, authority.public_bytes(serialization.Encoding.PEM))
+    write_private(files.certificate, certificate.public_bytes(serialization.Encoding.PEM))
+    write_private(files.key, key_bytes(key))
 
 
 def _authority(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
     name = _name("Shardbus development authority")
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return (
-        _builder(name, name, key.public_key(), now)
+        certificate_builder(name, name, key.public_key(), now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_key_usage(is_authority=True), critical=True)
+        .add_extension(key_usage(is_authority=True), critical=True)
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -190,9 +185,9 @@ def _certificate(
     identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key)
     usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
     return (
-        _builder(_name(hosts[0]), authority.subject, public_key, now)
+        certificate_builder(_name(hosts[0]), authority.subject, public_key, now)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_key_usage(is_authority=False), critical=True)
+        .add_extension(key_usage(is_authority=False), critical=True)
         .add_extension(usage, critical=False)
         .add_extension(x509.SubjectAlternativeName(_alternative_names(hosts)), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
@@ -201,9 +196,14 @@ def _certificate(
     )
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, now: datetime
+def certificate_builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    days: int = VALID_DAYS,
 ) -> x509.CertificateBuilder:
+    """A certificate that is to be completed and signed."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -212,11 +212,20 @@ def _builder(
         .serial_number(x509.random_serial_number())
         # Clocks of containers and machines differ a little.
         .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=VALID_DAYS))
+        .not_valid_after(now + timedelta(days=days))
     )
 
 
-def _key_usage(*, is_authority: bool) -> x509.KeyUsage:
+def key_bytes(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """A key as a file holds it."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def key_usage(*, is_authority: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not is_authority,
         content_commitment=False,
@@ -251,7 +260,7 @@ def read_file(path: Path) -> bytes:
         return file.read(_FILE_BYTES_MAX)
 
 
-def _write(path: Path, content: bytes) -> None:
+def write_private(path: Path, content: bytes) -> None:
     """Replace a file atomically; it is never readable by others, not even for a moment."""
     beside = path.with_suffix(".new")
     beside.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -215,6 +216,11 @@ class Link:
             return NotStored(f"{shown}: {error}")
         if isinstance(error, ClientConfigurationError):
             return StoreError(f"{shown}: check the URL of --store ({error})")
+        if isinstance(error, ssl.SSLError):
+            return LinkLost(
+                f"{shown} has no certificate that can be verified: check the name of the host, and "
+                f"sslrootcert in --store, which names the file of its authority ({error})"
+            )
         if isinstance(error, _LOST):
             what = str(error) or type(error).__name__
             return LinkLost(

@@ -29,12 +29,19 @@ _NAME: Final = re.compile(r"broker-(0|[1-9]\d?)", re.ASCII)
     help="Directory for its backups.  [default: backups in the data directory]",
 )
 @click.option("--socket", metavar="PATH", help="Listen on a socket that only this user can open.")
-@click.option("--listen", metavar="HOST:PORT", help="Listen on TCP; requires --secret-file.")
+@click.option(
+    "--listen", metavar="HOST:PORT", help="Listen on TCP; requires --node-tls or --secret-file."
+)
 @click.option(
     "--secret-file",
     metavar="PATH",
     help="File with the secret shared with the gateways.  [default: broker-secret in the data "
     "directory]",
+)
+@click.option(
+    "--node-tls",
+    metavar="PATH",
+    help="Directory with ca.pem, node.pem and node-key.pem: mutual TLS with the gateways.",
 )
 @click.option("--catalogue", is_flag=True, help="Keep the namespace's catalogue (for broker-0).")
 @click.option(
@@ -70,7 +77,7 @@ def _run(options: dict[str, str | int | bool | None]) -> int:
     # Late, so that a client command does not pay for loading a broker.
     from shardbus.app.server.broker_process import BrokerOptions, run_broker
 
-    secret_file = options["secret_file"]
+    secret_file, node_tls = options["secret_file"], options["node_tls"]
     return run_broker(
         BrokerOptions(
             name=_name(str(options["name"])),
@@ -79,6 +86,7 @@ def _run(options: dict[str, str | int | bool | None]) -> int:
             backup_dir=Path(str(options["backup_dir"] or f"{options['data_dir']}/backups")),
             address=_address(options),
             secret_file=None if secret_file is None else Path(str(secret_file)),
+            node_tls=None if node_tls is None else Path(str(node_tls)),
             keeps_catalogue=bool(options["catalogue"]),
             ends_with_stdin=bool(options["ends_with_stdin"]),
             beats=bool(options["beats"]),
@@ -103,10 +111,12 @@ def _address(options: dict[str, str | int | bool | None]) -> BrokerAddress:
     if (path is None) == (listen is None):
         raise Usage("give either --socket PATH or --listen HOST:PORT")
     if path is not None:
+        if options["node_tls"] is not None:
+            raise Usage("--node-tls is for --listen: a socket is for this user alone")
         return BrokerAddress(socket=checked_socket(Path(str(path))))
-    if options["secret_file"] is None:
+    if options["secret_file"] is None and options["node_tls"] is None:
         raise Usage(
-            "--listen requires --secret-file: otherwise anybody who reaches the port could use "
-            "the broker"
+            "--listen requires --node-tls or --secret-file: otherwise anybody who reaches the "
+            "port could use the broker"
         )
     return parse_broker_address(f"tcp://{listen}")

@@ -1,0 +1,372 @@
+"""Mutual TLS between nodes: contexts that follow their files, and the identity of the peer.
+
+The one place that makes connections between processes secure. A directory has the certificate of
+the cluster's authority, that of the node with its names (`node_name`), and its key. Each new
+connection uses what is in the files then; open ones stay
+(docs/adr/0078-mutual-tls-between-nodes.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, cast, final
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from shardbus.app.cli.failures import Usage
+from shardbus.app.server.node_name import NodeName, node_names, refusal
+from shardbus.broker.clock import Clock
+from shardbus.broker.remote.tls_words import tls_words
+from shardbus.broker.wire.codec import encode
+from shardbus.broker.wire.frames import Reject
+
+log = logging.getLogger(__name__)
+
+# The names that we write, and those of Kubernetes' secrets.
+AUTHORITY: Final = ("ca.pem", "ca.crt")
+CERTIFICATE: Final = ("node.pem", "tls.crt")
+KEY: Final = ("node-key.pem", "tls.key")
+
+HANDSHAKE_S: Final = 5.0
+SHUTDOWN_S: Final = 1.0
+REFUSE_S: Final = 0.2
+# Connections that have not shown a certificate yet.
+STRANGERS_MAX: Final = 64
+HELD_BYTES_MAX: Final = 64 * 1024
+BACKLOG: Final = 128
+EXPIRY_WARNED_DAYS: Final = 30
+_FILE_BYTES_MAX: Final = 256 * 1024
+
+NewProtocol = Callable[[], asyncio.Protocol]
+Stamp = tuple[tuple[int, int, int], ...]
+
+
+@final
+class _Files:
+    """What the directory held when it was read."""
+
+    def __init__(self, directory: Path, role: str, now_ms: int) -> None:
+        authority, certificate, key = (_found(directory, n) for n in (AUTHORITY, CERTIFICATE, KEY))
+        self.stamp = _stamp(authority, certificate, key)
+        names = _checked_names(authority, certificate, key, now_ms)
+        found = [name for name in names if name.role == role]
+        if not found:
+            roles = ", ".join(name.role for name in names)
+            raise Usage(
+                f"the certificate {certificate} is for {roles}, and this process is a {role}: make "
+                f"one with `shardbus cluster cert --role {role}`"
+            )
+        self.own = found[0]
+        self.server = _context(ssl.PROTOCOL_TLS_SERVER, authority, certificate, key)
+        self.client = _context(ssl.PROTOCOL_TLS_CLIENT, authority, certificate, key)
+
+
+@final
+class NodeTls:
+    """The identity of this process, and the way to others of its cluster.
+
+    Usage, with the reason, when the first files are invalid; later ones are logged, and the former
+    stay in use.
+    """
+
+    def __init__(self, directory: Path, role: str, clock: Clock) -> None:
+        self._directory = directory
+        self._role = role
+        self._clock = clock
+        self._files = _Files(directory, role, clock.now_ms())
+        self._refused: Stamp = ()
+
+    @property
+    def own(self) -> NodeName:
+        return self._files.own
+
+    def refresh(self) -> bool:
+        """Read the files again if they changed; whether new connections use others from now on."""
+        try:
+            stamp = _stamp(*(_found(self._directory, n) for n in (AUTHORITY, CERTIFICATE, KEY)))
+            if stamp in (self._files.stamp, self._refused):
+                return False
+            # Not once more for each connection.
+            self._refused = stamp
+            found = _Files(self._directory, self._role, self._clock.now_ms())
+            if found.own.cluster != self.own.cluster:
+                raise Usage(
+                    f"the new one is of the cluster {found.own.cluster!r}, and not of "
+                    f"{self.own.cluster!r}"
+                )
+        except Usage as error:
+            log.error("the former certificate of this node stays in use: %s", error)
+            return False
+        self._files = found
+        log.info("new connections between nodes use the present certificate of %s", self.own)
+        return True
+
+    async def dial(
+        self, host: str, port: int, new_protocol: NewProtocol, *, role: str, name: str | None = None
+    ) -> None:
+        """Connect to a node of our cluster with this role, and this name if one is given.
+
+        OSError, which says why, when it cannot be reached or is somebody else.
+        """
+        self.refresh()
+        door = _Door()
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: door,
+                host,
+                port,
+                ssl=self._files.client,
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
+        except ssl.SSLError as error:
+            raise ConnectionError(tls_words(error)) from error
+        why = self.refusal(door, role, name)
+        if why:
+            door.refuse(why)
+            raise ConnectionError(why)
+        door.open(new_protocol())
+
+    async def listen(
+        self, host: str, port: int, new_protocol: NewProtocol, *, role: str
+    ) -> NodeServer:
+        """Accept nodes of our cluster with this role; OSError when that is not possible."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        sockets: list[socket.socket] = []
+        for family, _, _, _, address in dict.fromkeys(found):
+            # With port 0 the system chooses once, for all addresses of the host.
+            chosen = sockets[0].getsockname()[1] if sockets and not port else address[1]
+            listening = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind((address[0], chosen, *address[2:]))
+            listening.listen(BACKLOG)
+            listening.setblocking(False)
+        return NodeServer(self, sockets, new_protocol, role)
+
+    def server_context(self) -> ssl.SSLContext:
+        self.refresh()
+        return self._files.server
+
+    def refusal(self, door: _Door, role: str, name: str | None) -> str:
+        """Why the node at the other end is not the one that it should be; empty if it is."""
+        return refusal(node_names(door.peer_names()), self.own.cluster, role, name)
+
+
+@final
+class NodeServer:
+    """Listens for nodes of one role, until it is closed."""
+
+    def __init__(
+        self, tls: NodeTls, sockets: list[socket.socket], new_protocol: NewProtocol, role: str
+    ) -> None:
+        self.sockets = sockets
+        self._tls = tls
+        self._new_protocol = new_protocol
+        self._role = role
+        self._loop = asyncio.get_running_loop()
+        # Handshakes: the loop alone does not keep a task alive.
+        self._strangers: set[asyncio.Task[None]] = set()
+        for listening in sockets:
+            self._loop.add_reader(listening, self._accept, listening)
+
+    def close(self) -> None:
+        """Accept no more; connections that are open stay."""
+        for listening in self.sockets:
+            self._loop.remove_reader(listening)
+            listening.close()
+        for stranger in list(self._strangers):
+            stranger.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return when no handshake is under way any more."""
+        if self._strangers:
+            await asyncio.wait(list(self._strangers))
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            connection, address = listening.accept()
+        except OSError as error:
+            log.debug("a connection ended before it began: %s", error)
+            return
+        if len(self._strangers) >= STRANGERS_MAX:
+            connection.close()
+            return
+        connection.setblocking(False)
+        peer = f"{address[0]}:{address[1]}"
+        task = self._loop.create_task(self._admit(connection, peer))
+        self._strangers.add(task)
+        task.add_done_callback(self._strangers.discard)
+
+    async def _admit(self, connection: socket.socket, peer: str) -> None:
+        door = _Door()
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(
+                lambda: door,
+                connection,
+                ssl=self._tls.server_context(),
+                ssl_handshake_timeout=HANDSHAKE_S,
+                ssl_shutdown_timeout=SHUTDOWN_S,
+            )
+        except OSError as error:
+            log.warning("a connection from %s is refused: %s", peer, tls_words(error))
+            connection.close()
+            return
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        why = self._tls.refusal(door, self._role, None)
+        if why:
+            log.warning("a connection from %s is refused: %s", peer, why)
+            door.refuse(why)
+        elif not door.is_lost:
+            door.open(self._new_protocol())
+
+
+@final
+class _Door(asyncio.Protocol):
+    """A connection until it is known who is at the other end; then it gets its real protocol."""
+
+    def __init__(self) -> None:
+        self.is_lost = False
+        self._transport: asyncio.Transport | None = None
+        self._held = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_lost = True
+
+    def data_received(self, data: bytes) -> None:
+        self._held += data
+        if len(self._held) > HELD_BYTES_MAX and self._transport is not None:
+            self._transport.abort()
+
+    def peer_names(self) -> list[str]:
+        found = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        shown = None if found is None else found.getpeercert()
+        names = (shown or {}).get("subjectAltName", ())
+        return [str(value) for kind, value in names if kind == "URI"]
+
+    def open(self, protocol: asyncio.Protocol) -> None:
+        transport = self._transport
+        if transport is None or self.is_lost:
+            raise ConnectionError("it ended the connection, and its log may say why")
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        held, self._held = self._held, b""
+        if held:
+            protocol.data_received(held)
+
+    def refuse(self, why: str) -> None:
+        """Tell the other side, whoever it is, and hang up a moment later.
+
+        Without an orderly end of TLS, during which uvloop would not let its loop be closed.
+        """
+        if self._transport is not None:
+            self._transport.write(encode(Reject(why)))
+            asyncio.get_running_loop().call_later(REFUSE_S, self._transport.abort)
+
+
+def _context(
+    protocol: ssl._SSLMethod, authority: Path, certificate: Path, key: Path
+) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    # Names are those of nodes, and not of hosts: the peer is checked after the handshake.
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    try:
+        context.load_verify_locations(authority)
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise Usage(f"{certificate} with {key} and {authority} cannot be used: {error}") from error
+    return context
+
+
+def _found(directory: Path, names: tuple[str, ...]) -> Path:
+    for name in names:
+        if (directory / name).exists():
+            return directory / name
+    raise Usage(
+        f"{directory} has no {names[0]}: make one with `shardbus cluster cert`, and name its "
+        "directory with --node-tls"
+    )
+
+
+def _checked_names(authority: Path, certificate: Path, key: Path, now_ms: int) -> list[NodeName]:
+    """The names in a certificate that is valid now and belongs to its key and its authority."""
+    try:
+        authorities = x509.load_pem_x509_certificates(_read(authority))
+        found, *chain = x509.load_pem_x509_certificates(_read(certificate))
+        private = serialization.load_pem_private_key(_read(key), None)
+    except (ValueError, TypeError) as error:
+        raise Usage(
+            f"{authority}, {certificate} or {key} is not in the PEM format, or is protected by a "
+            f"password: {error}"
+        ) from error
+    if found.public_key() != private.public_key():
+        raise Usage(f"the key {key} does not belong to the certificate {certificate}")
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
+    if not found.not_valid_before_utc <= now < found.not_valid_after_utc:
+        raise Usage(
+            f"the certificate {certificate} is valid from {found.not_valid_before_utc:%Y-%m-%d} to "
+            f"{found.not_valid_after_utc:%Y-%m-%d}, and not now: make a new one with `shardbus "
+            "cluster cert`, or check the clock of this machine"
+        )
+    if found.not_valid_after_utc - now < timedelta(days=EXPIRY_WARNED_DAYS):
+        until = f"{found.not_valid_after_utc:%Y-%m-%d}"
+        log.warning("the certificate %s is valid until %s only: renew it", certificate, until)
+    if not any(each.subject == found.issuer for each in (*authorities, *chain)):
+        raise Usage(f"the certificate {certificate} is not signed by the authority {authority}")
+    names = node_names(_uris(found))
+    if not names:
+        raise Usage(
+            f"the certificate {certificate} names no node, as in shardbus://CLUSTER/ROLE/NAME: "
+            "make one with `shardbus cluster cert`"
+        )
+    if len({name.cluster for name in names}) > 1:
+        raise Usage(f"the certificate {certificate} names nodes of several clusters")
+    return names
+
+
+def _uris(certificate: x509.Certificate) -> list[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return []
+    return found.value.get_values_for_type(x509.UniformResourceIdentifier)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_FILE_BYTES_MAX)
+    except OSError as error:
+        raise Usage(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _stamp(*paths: Path) -> Stamp:
+    """Changes when a file is written or replaced, also through a link."""
+    stamps: list[tuple[int, int, int]] = []
+    for path in paths:
+        try:
+            about = path.stat()
+        except OSError:
+            stamps.append((0, 0, 0))
+        else:
+            stamps.append((about.st_ino, about.st_mtime_ns, about.st_size))
+    return tuple(stamps)
