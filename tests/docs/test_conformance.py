@@ -10,6 +10,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 STATUSES: Final = {"yes", "partly", "not yet"}
 NUMBERS: Final = [
     *(f"R{n}" for n in range(1, 41)),
+    "R42",
     "R43",
     "R49",
     *(f"P{n}" for n in range(1, 10)),

@@ -87,7 +87,7 @@ def test_a_database_that_may_be_another_is_not_used(
     else:
         url = verified(server, root / "ours", "localhost")
 
-    with pytest.raises(StoreError, match=r"no certificate that can be verified.*sslrootcert"):
+    with pytest.raises(StoreError, match="sslrootcert"):
         stores_of(tmp_path, url).check_start()
 
 

@@ -12,7 +12,7 @@ from typing import Final, Protocol, Self, final
 from shardbus.broker.remote.host_call import DELETE, UPDATE, HostCalls, read_question
 from shardbus.broker.remote.served import ServedBroker, ServedFragment
 from shardbus.broker.remote.served_gateway import Gateway
-from shardbus.broker.wire.frames import Answered, Ask, Open, State, Told
+from shardbus.broker.wire.frames import Answered, Ask, Open, State, Told, Versions
 from shardbus.core.document import Fields
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused, Unavailable
 from shardbus.core.namespace.entity import Entity, entity_from_json
@@ -60,7 +60,9 @@ class Endpoint:
         loop: asyncio.AbstractEventLoop,
         monotonic_s: Callable[[], float],
         new_nonce: Callable[[], bytes],
+        versions: Versions | None = None,
     ) -> None:
+        self.versions = Versions() if versions is None else versions
         self.broker = broker
         self.secret = secret
         self.loop = loop

@@ -10,7 +10,7 @@ from typing import Final, Protocol, cast, final
 from shardbus.broker.remote.tls_words import tls_words
 from shardbus.broker.wire.codec import FrameBuffer, decode, encode, proof
 from shardbus.broker.wire.fields import FRAME_BYTES_MAX, WireError
-from shardbus.broker.wire.frames import PROTOCOL_VERSION, Frame, Hello, Prove, Reject, Welcome
+from shardbus.broker.wire.frames import Frame, Hello, Prove, Reject, Versions, Welcome
 
 # Bytes that the operating system has not taken yet; further requests wait where they can be
 # withdrawn.
@@ -41,7 +41,10 @@ class Identity:
     `namespace_id` is the namespace that its store must belong to, as soon as it is known.
     """
 
-    def __init__(self, gateway: str, broker: str, secret: bytes) -> None:
+    def __init__(
+        self, gateway: str, broker: str, secret: bytes, versions: Versions | None = None
+    ) -> None:
+        self.versions = Versions() if versions is None else versions
         self.gateway = gateway
         self.broker = broker
         self.secret = secret
@@ -64,6 +67,8 @@ class BrokerLink(asyncio.Protocol):
     ) -> None:
         self.is_up = False
         self.ended = asyncio.Event()
+        # In which both speak; 0 before the greeting.
+        self.version = 0
         self.written_through = 0
         self.queued_bytes = 0
         self._owner = owner
@@ -145,10 +150,11 @@ class BrokerLink(asyncio.Protocol):
     def _prove(self, hello: Hello) -> None:
         identity = self._identity
         self._reason = "the connection was closed"
-        if hello.version != PROTOCOL_VERSION:
+        version = identity.versions.chosen(hello.version)
+        if not version:
             self.abort(
-                f"it speaks version {hello.version} of the protocol; this gateway speaks "
-                f"{PROTOCOL_VERSION}"
+                f"it speaks version {hello.version} of the protocol at most; this gateway speaks "
+                f"{identity.versions}: upgrade the broker first"
             )
         elif hello.name != identity.broker:
             self.abort(
@@ -165,7 +171,8 @@ class BrokerLink(asyncio.Protocol):
             self._challenge = hello.nonce
             self.namespace_id = hello.namespace_id
             shown = proof(identity.secret, "gateway", hello.nonce, self._nonce)
-            self.send(encode(Prove(PROTOCOL_VERSION, identity.gateway, self._nonce, shown)))
+            self.version = version
+            self.send(encode(Prove(version, identity.gateway, self._nonce, shown)))
 
     def _verify(self, welcome: Welcome) -> None:
         expected = proof(self._identity.secret, "broker", self._nonce, self._challenge)

@@ -14,7 +14,6 @@ from shardbus.broker.routing.dispatch import ignore
 from shardbus.broker.wire.codec import FrameBuffer, decode, encode, proof, received_parts
 from shardbus.broker.wire.fields import FRAME_BYTES_MAX, WireError
 from shardbus.broker.wire.frames import (
-    PROTOCOL_VERSION,
     Answered,
     Ask,
     Beat,
@@ -68,6 +67,8 @@ class Gateway(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = FrameBuffer()
         self._nonce = endpoint.new_nonce()
+        # In which both speak; 0 before the greeting.
+        self.version = 0
         self._name = "a stranger"
         self._is_known = False
         self._out: list[bytes] = []
@@ -97,7 +98,8 @@ class Gateway(asyncio.Protocol):
         connection.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
         self._transport = connection
         broker = self._endpoint.broker
-        self.send(Hello(PROTOCOL_VERSION, broker.name, self._nonce, broker.namespace_id))
+        versions = self._endpoint.versions
+        self.send(Hello(versions.latest, broker.name, self._nonce, broker.namespace_id))
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._transport is not None and self._is_known:
@@ -192,12 +194,13 @@ class Gateway(asyncio.Protocol):
         endpoint = self._endpoint
         self._name = f"gateway {frame.name}"
         expected = proof(endpoint.secret, "gateway", self._nonce, frame.nonce)
-        if frame.version != PROTOCOL_VERSION:
-            self._reject(f"the broker speaks version {PROTOCOL_VERSION}, not {frame.version}")
+        if not endpoint.versions.has(frame.version):
+            self._reject(f"the broker speaks {endpoint.versions}, not {frame.version}")
         elif not hmac.compare_digest(expected, frame.proof):
             self._reject("the gateway does not know the secret of the broker")
         else:
             self._is_known = True
+            self.version = frame.version
             self._buffer.frame_bytes_max = FRAME_BYTES_MAX
             self.send(Welcome(proof(endpoint.secret, "broker", frame.nonce, self._nonce)))
             self.beat(endpoint.catalogue_version)

@@ -29,6 +29,8 @@ from shardbus.core.messages.command import NO_SESSION
 from shardbus.stores.base.store import FragmentId, Page
 
 PROTOCOL_VERSION: Final = 10
+PROTOCOL_VERSION_MIN: Final = 10
+"""The oldest version that this build still speaks: that of the release before it."""
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
 
@@ -42,10 +44,34 @@ _PAGE: Final = record(Page, fields(is_end=FLAG, damaged=NUMBERS, entries=list_of
 
 
 @final
+class Versions:
+    """The versions of the protocol that one side speaks: all from `oldest` to `latest`."""
+
+    def __init__(self, oldest: int = PROTOCOL_VERSION_MIN, latest: int = PROTOCOL_VERSION) -> None:
+        self.oldest = oldest
+        self.latest = latest
+
+    def chosen(self, latest: int) -> int:
+        """The version in which to speak with somebody whose latest is given; 0: none."""
+        version = min(self.latest, latest)
+        return version if version >= self.oldest else 0
+
+    def has(self, version: int) -> bool:
+        return self.oldest <= version <= self.latest
+
+    def __str__(self) -> str:
+        if self.oldest == self.latest:
+            return f"version {self.latest}"
+        return f"versions {self.oldest} to {self.latest}"
+
+
+@final
 class Hello(Declared):
     """Broker to gateway, the first frame: prove that you know the secret.
 
-    `namespace_id` is that of the broker's store, empty if it does not belong to a namespace yet.
+    `version` is the latest that the broker speaks. The layouts of this frame, of Prove, Welcome and
+    Reject are the same in all versions. `namespace_id` is that of the broker's store, empty if it
+    does not belong to a namespace yet.
     """
 
     FIELDS = fields(version=SHORT, name=TEXT, nonce=_NONCE, namespace_id=TEXT)
@@ -59,7 +85,10 @@ class Hello(Declared):
 
 @final
 class Prove(Declared):
-    """Gateway to broker: the proof for the broker's nonce, and a nonce for the broker to prove."""
+    """Gateway to broker: the proof for the broker's nonce, and a nonce for the broker to prove.
+
+    `version` is the one in which both speak from now on.
+    """
 
     FIELDS = fields(version=SHORT, name=TEXT, nonce=_NONCE, proof=_PROOF)
 
