@@ -22,12 +22,13 @@ def write_orders(directory: Path, rows: int, say: Callable[[str], None]) -> None
     directory.mkdir()
     dice = random.Random(_SEED)
     for first in range(0, rows, FILE_ROWS):
-        table = _orders(dice, first, min(FILE_ROWS, rows - first))
+        table = orders(dice, first, min(FILE_ROWS, rows - first))
         pq.write_table(table, directory / f"{first:09}.parquet", compression="none")
     say(f"{rows:,} orders are in Parquet files")
 
 
-def _orders(dice: random.Random, first: int, count: int) -> pa.Table:
+def orders(dice: random.Random, first: int, count: int) -> pa.Table:
+    """Rows with numbers from `first` on."""
     numbers = range(first, first + count)
     properties = [
         [("kind", "order"), ("region", "europe"), ("total", str(number))] for number in numbers

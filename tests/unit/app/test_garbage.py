@@ -1,6 +1,8 @@
 """How much is walked at once in search of garbage."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -39,3 +41,31 @@ def test_what_is_new_is_walked_in_pieces() -> None:
     assert len(kept) == NEW
     assert walked
     assert max(walked) <= WALKED_MAX
+
+
+FAULTS = """
+import resource, sys
+from shardbus.app.server.garbage import keep_unused_memory
+if sys.argv[1] == "keep" and not keep_unused_memory():
+    print("unknown")
+    sys.exit()
+def buffers():
+    return [bytearray(1_000_000) for _ in range(6)]
+buffers()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    buffers()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def faults(how: str) -> str:
+    command = [sys.executable, "-c", FAULTS, how]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_buffers_of_a_request_do_not_take_new_pages_each_time() -> None:
+    kept = faults("keep")
+    if kept == "unknown":
+        return
+    assert int(kept) < int(faults("leave")) / 10

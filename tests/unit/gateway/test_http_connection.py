@@ -1,6 +1,7 @@
 """HTTP/1.1 over a transport that is not there: order, bounds, time limits."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -11,6 +12,7 @@ from shardbus.gateway.http.server.connection import (
     HEADER_BYTES_MAX,
     IDLE_MS_MAX,
     LINGER_MS_MAX,
+    OWN_BODY_BYTES_MIN,
     REQUEST_MS_MAX,
     WRITE_MS_MAX,
     HttpConnection,
@@ -152,6 +154,94 @@ def test_a_client_that_does_not_keep_the_connection_is_closed_after_the_answer(
         assert client.transport.is_closed
 
     assert run(scenario).bodies() == ["GET a"]
+
+
+LONG = b"x" * (3 * OWN_BODY_BYTES_MIN)
+
+
+def put(path: str, body: bytes, *, is_chunked: bool = False, more: str = "") -> bytes:
+    framing = "Transfer-Encoding: chunked" if is_chunked else f"Content-Length: {len(body)}"
+    head = f"PUT /{path} HTTP/1.1\r\nHost: h\r\n{more}{framing}\r\n\r\n".encode()
+    if not is_chunked:
+        return head + body
+    return head + (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bodies_of_all_lengths_arrive_whole_however_they_are_cut(seed: int) -> None:
+    dice = random.Random(seed)
+    lengths = [0, 1, 5_000, OWN_BODY_BYTES_MIN - 1, OWN_BODY_BYTES_MIN, 200_000, BODY_BYTES_MAX]
+    bodies = [
+        dice.choice("abcdef").encode() * dice.choice(lengths) for _ in range(dice.randrange(1, 8))
+    ]
+    data = b"".join(
+        put(str(at), body, is_chunked=dice.random() < 0.2) for at, body in enumerate(bodies)
+    )
+
+    async def scenario(client: Client) -> None:
+        left = data
+        while left or client.transport.is_paused:
+            if left and not client.transport.is_paused:
+                cut = dice.choice([1, 100, 4_096, 65_536, 262_144])
+                client.send(left[:cut])
+                left = left[cut:]
+            if dice.random() < 0.5 or client.transport.is_paused:
+                await settle()
+        await settle()
+
+    client = run(scenario)
+
+    assert [request.body for request in client.requests] == bodies
+    assert client.statuses() == [200] * len(bodies)
+
+
+def test_a_length_beside_chunks_is_ignored() -> None:
+    """ "Transfer-Encoding overrides the Content-Length" (RFC 9112, 6.3)."""
+
+    async def scenario(client: Client) -> None:
+        client.send(put("x", b"hi", is_chunked=True, more=f"Content-Length: {len(LONG)}\r\n"))
+        await settle()
+
+    assert run(scenario).bodies() == ["PUT hi"]
+
+
+def test_a_client_with_a_long_body_is_told_to_continue() -> None:
+    async def scenario(client: Client) -> None:
+        request = put("x", LONG, more="Expect: 100-continue\r\n")
+        client.send(request[: -len(LONG)])
+        assert client.transport.written == b"HTTP/1.1 100 \r\n\r\n"
+        client.send(LONG)
+        await settle()
+
+    assert run(scenario).statuses() == [100, 200]
+
+
+def test_a_long_body_that_ends_early_is_refused() -> None:
+    async def scenario(client: Client) -> None:
+        client.send(put("x", LONG)[:-1])
+        client.protocol.eof_received()
+        await settle()
+
+    client = run(scenario)
+
+    assert client.statuses() == [400]
+    assert client.requests == []
+
+
+@pytest.mark.parametrize("more", ["Connection: close\r\n", ""])
+def test_a_client_that_ends_behind_a_long_body_is_answered_and_closed(more: str) -> None:
+    async def scenario(client: Client) -> None:
+        request = put("x", LONG, more=more)
+        client.gate.clear()
+        client.send(request[:-1])
+        client.send(request[-1:])
+        if not more:
+            assert client.protocol.eof_received() is True
+        client.gate.set()
+        await settle()
+        assert client.transport.is_closed
+
+    assert run(scenario).statuses() == [200]
 
 
 REFUSED = [

@@ -39,18 +39,18 @@ class RuleSource(Protocol):
 
 
 class BearerTokens(Protocol):
-    """Who verifies the tokens of an issuer (`sign_in.SignIn`)."""
+    """Verifies the tokens of an issuer (`sign_in.SignIn`)."""
 
     async def prepare(self, text: str) -> None:
         """Learn the key that a token names, if that is possible."""
         ...
 
     def verify(self, text: str, path: str) -> Grant:
-        """What a token gives at a path; Refused, or Unavailable."""
+        """The grant of a token at a path. Raises Refused or Unavailable."""
         ...
 
     def is_vouched_for(self, signer: SignedIn) -> bool:
-        """Whether the key that signed is still good."""
+        """Whether the key that signed the token is still valid."""
         ...
 
 

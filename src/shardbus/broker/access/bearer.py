@@ -28,7 +28,7 @@ RSA_BITS_MIN: Final = 2_048
 RSA_BITS_MAX: Final = 8_192
 
 _OF_RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-# Each is for one curve alone (RFC 7518, 3.4).
+# Each algorithm requires one curve (RFC 7518, 3.4).
 _OF_CURVES: Final[Mapping[str, str]] = {"secp256r1": "ES256", "secp384r1": "ES384"}
 ALGORITHMS: Final = (*_OF_RSA, *_OF_CURVES.values())
 """Nothing that is signed with a shared secret, and nothing that is not signed."""
@@ -50,7 +50,7 @@ class IssuerKey:
 
 @final
 class KeySet:
-    """The keys of an issuer at one moment."""
+    """The keys that an issuer publishes at one moment."""
 
     def __init__(self, keys: Sequence[IssuerKey]) -> None:
         self._keys = tuple(keys)
@@ -63,14 +63,14 @@ class KeySet:
         return any(key.key_id == key_id for key in self._keys)
 
     def has(self, digest: bytes) -> bool:
-        """Whether a key is still among them, whatever it is called."""
+        """Whether the set still has a key, under any id."""
         return digest in self._digests
 
     def is_same_as(self, other: KeySet) -> bool:
         return self._digests == other._digests
 
     def find(self, key_id: str, algorithm: str) -> IssuerKey | None:
-        """The key of a name that verifies an algorithm."""
+        """The key with an id that can verify an algorithm."""
         for key in self._keys:
             if key.key_id == key_id and algorithm in key.algorithms:
                 return key
@@ -79,7 +79,7 @@ class KeySet:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The claims of a token that is good, until when it is, and the key that signed it."""
+    """The claims of a valid token, when it expires, and the key that signed it."""
 
     claims: Mapping[str, object]
     expires_at_ms: int
@@ -101,7 +101,7 @@ def read_keys(content: bytes) -> KeySet:
 
 
 def key_id_of(text: str) -> str:
-    """Which key a token says it was signed with. Refused when the text is no token."""
+    """The id of the key that a token names. Refused when the text is not a token."""
     return _key_id(_header(text))
 
 

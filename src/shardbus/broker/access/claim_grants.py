@@ -1,4 +1,4 @@
-"""Which rights the claims of a signed-in client give, as the operator has set it."""
+"""The rights that the operator has assigned to claims of signed-in clients."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def parse_grant(text: str) -> ClaimGrant:
 
 
 def shares_of(claims: Mapping[str, object], grants: Sequence[ClaimGrant]) -> list[Share]:
-    """What these claims of a verified token give, one share for each entity."""
+    """The rights of a verified token with these claims, one share for each entity."""
     names = {kind: _names(claims, fields) for kind, fields in CLAIMS.items()}
     rights: dict[str, int] = {}
     for grant in grants:

@@ -1,4 +1,4 @@
-"""Sign-in with tokens of an OpenID issuer: whose they are, and what they give (ADR 71)."""
+"""Sign-in with tokens of an OpenID issuer: who holds them, and which rights they give (ADR 71)."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ _NAME_CHARACTERS_MAX: Final = 200
 
 
 class KeySource(Protocol):
-    """Where the keys of the issuer come from; it asks the issuer now and then."""
+    """Provides the keys of the issuer, which it fetches from time to time."""
 
     def known(self) -> KeySet | None:
-        """The keys of now, if there are any that are young enough."""
+        """The present keys; None if there are none, or they are too old."""
         ...
 
     def keys(self) -> KeySet:
-        """The same; Unavailable, with the reason, when there are none."""
+        """The present keys; Unavailable, with the reason, when there are none."""
         ...
 
     async def ask_again(self) -> None:
-        """Ask the issuer, unless that was done a moment ago. It never fails."""
+        """Fetch the keys from the issuer, unless that was done a moment ago. Never raises."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Whose tokens are taken, for whom they must be, and what their claims give."""
+    """The accepted issuer and audience, and the rights that claims give."""
 
     issuer: str
     audiences: Sequence[str]
@@ -44,7 +44,7 @@ class Terms:
 
 @final
 class SignIn:
-    """Verifies tokens by the terms of the operator and the keys of the issuer."""
+    """Verifies tokens with the terms of the operator and the keys of the issuer."""
 
     def __init__(self, terms: Terms, source: KeySource, clock: Clock) -> None:
         self._terms = terms
@@ -52,7 +52,7 @@ class SignIn:
         self._clock = clock
 
     async def prepare(self, text: str) -> None:
-        """Ask the issuer for its keys if the one that a token names is not among those of now."""
+        """Fetch the keys of the issuer if the key that a token names is not known."""
         try:
             key_id = key_id_of(text)
         except Refused:
@@ -63,7 +63,7 @@ class SignIn:
             await self._source.ask_again()
 
     def verify(self, text: str, path: str) -> Grant:
-        """What a token gives at a path and below. Refused, or Unavailable without keys."""
+        """The grant of a token at a path and below it. Refused, or Unavailable without keys."""
         verified = verify_bearer(
             text,
             self._source.keys(),
@@ -84,13 +84,13 @@ class SignIn:
         return Grant(shares, path, signer, verified.expires_at_ms)
 
     def is_vouched_for(self, signer: SignedIn) -> bool:
-        """Whether the key that signed is still the issuer's, as far as is known."""
+        """Whether the key that signed is still published by the issuer, as far as is known."""
         known = self._source.known()
         return known is None or known.has(signer.key_digest)
 
 
 def _name(claims: Mapping[str, object]) -> str:
-    """As whom all that show tokens of one holder count."""
+    """The name under which all clients with tokens of one holder are counted."""
     for claim in _NAMING:
         value = claims.get(claim)
         if isinstance(value, str) and value:

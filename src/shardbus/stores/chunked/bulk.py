@@ -1,6 +1,6 @@
 """Large reads of a store with chunks: many messages at a time.
 
-Each slab is one short transaction: a long one keeps a database from clearing away what is gone.
+Each slab is one short transaction: a long one keeps a database from removing deleted rows.
 """
 # Compiled by mypyc.
 
@@ -30,7 +30,7 @@ SLAB_ENTRIES_MAX: Final = 2_048
 
 @final
 class SlabReader:
-    """Reads the slabs of a store. Not for several threads at once."""
+    """Reads the slabs of a store. Only one thread at a time may use it."""
 
     def __init__(
         self, lookup: Lookup, *, slab_bytes: int = SLAB_BYTES, entries_max: int = SLAB_ENTRIES_MAX

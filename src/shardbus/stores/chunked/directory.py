@@ -45,7 +45,7 @@ class Chunk:
 
 @final
 class Known:
-    """Numbers that go on with every commit, and which fragments have chunks with parts.
+    """Numbers that increase with every commit, and which fragments have chunks with parts.
 
     Where chunks are `by_key`, the number of a chunk is its first key.
     """
@@ -124,7 +124,7 @@ class StoreDirectory:
             del self._firsts[local]
 
     def age(self) -> None:
-        """The recent chunks were moved to `place`: from now on they are looked up there."""
+        """Note that the recent chunks were moved to `place`, where they are looked up now."""
         self._forget(True)
 
     def _forget(self, is_recent: bool) -> None:

@@ -13,7 +13,7 @@ from shardbus.stores.chunked.chunk import assembled, is_shared, parts_of, unpack
 from shardbus.stores.chunked.directory import Chunk
 from shardbus.stores.chunked.page import ChunkRow, EntryRow
 
-# What one query may bring of payloads, unless a single message is larger.
+# The most bytes of payloads that one query returns, unless a single message is larger.
 READ_BYTES_MAX: Final = 1024 * 1024
 NOTHING: Final = (b"", b"")
 
@@ -42,13 +42,13 @@ class SpelledRow(NamedTuple):
 
 
 class Lookup:
-    """One connection to a database with chunks. Rows come in rising order of their keys.
+    """One connection to a database with chunks. Rows come in ascending order of their keys.
 
     Bytes that are not what a column is to hold come as none, so that they are found to be damaged.
     """
 
     def begin(self) -> None:
-        """Statements see one state of the database from now on, until `end`."""
+        """From now on, until `end`, all statements see the same state of the database."""
         raise NotImplementedError
 
     def end(self) -> None:
@@ -61,15 +61,15 @@ class Lookup:
         raise NotImplementedError
 
     def chunks_of(self, keys: list[int]) -> list[ChunkRow]:
-        """Chunks among which are all that hold one of these keys, which rise."""
+        """All chunks that hold one of these ascending keys, and perhaps others."""
         raise NotImplementedError
 
     def places(self, keys: list[int]) -> list[Chunk]:
-        """The same for the writer, but for the chunks that it has in memory anyway."""
+        """The same for the writer, without the chunks that it has in memory."""
         raise NotImplementedError
 
     def raw_chunks(self, numbers: list[int]) -> Bytes:
-        """Heads and bodies; of a chunk with parts the body means nothing."""
+        """Heads and bodies; the body of a chunk with parts has no meaning."""
         raise NotImplementedError
 
     def raw_own(self, numbers: list[int]) -> Bytes:
@@ -96,7 +96,7 @@ class Lookup:
         raise NotImplementedError
 
     def due_chunks(self, local: int, now_ms: int, limit: int, passed: int) -> list[ChunkRow]:
-        """Chunks in which something is due, that which is due first at the front."""
+        """Chunks with messages that are due, the earliest first."""
         raise NotImplementedError
 
     def due_entries(self, local: int, now_ms: int, limit: int, passed: int) -> list[DueRow]:
@@ -110,7 +110,7 @@ class Lookup:
         raise NotImplementedError
 
     def timed(self, locals_: list[int]) -> set[int]:
-        """Those of these fragments that hold something that is or will be due."""
+        """The fragments among these with a message that is or will be due."""
         return {local for local in locals_ if self.next_due_ms(local, 0) != NEVER_MS}
 
     def waiting(self, start_key: int, high_key: int, limit: int) -> list[tuple[int, bytes]]:
@@ -118,7 +118,7 @@ class Lookup:
         raise NotImplementedError
 
     def spelled(self, local: int, limit: int, skip: int, updated_after_ms: int) -> list[SpelledRow]:
-        """Sessions by name; if the moment is not negative, those with a state that is younger."""
+        """Sessions by name; if the moment is not negative, those with a state set after it."""
         raise NotImplementedError
 
     def session_state(self, local: int, name: bytes) -> bytes | None:
@@ -129,11 +129,11 @@ class Lookup:
         raise NotImplementedError
 
     def all_counters(self) -> list[tuple[int, bytes]]:
-        """Of all fragments, also of deleted ones."""
+        """The counters of all fragments, including deleted ones."""
         raise NotImplementedError
 
     def records(self, local: int) -> list[tuple[int, bytes, bytes]]:
-        """Kind, key and record of what a fragment keeps."""
+        """Kind, key and bytes of the records that a fragment keeps."""
         raise NotImplementedError
 
     def recorded(self, kinds: list[int]) -> set[int]:
@@ -153,7 +153,7 @@ class Lookup:
         raise NotImplementedError
 
     def kept_pieces(self, local: int, stage: bytes, after: int, until: int) -> list[int]:
-        """Those of them that have payloads beside them."""
+        """The pieces of a stage that have payloads beside them."""
         raise NotImplementedError
 
     def piece(self, local: int, stage: bytes, number: int) -> bytes:
@@ -161,7 +161,7 @@ class Lookup:
         raise NotImplementedError
 
     def chunks(self, numbers: list[int]) -> Bytes:
-        """Chunks by their numbers, those with parts as if they had all to themselves."""
+        """Chunks by their numbers; the body of a chunk with parts is assembled from them."""
         return self._assembled(self.raw_chunks(numbers))
 
     def whole_chunks(self, numbers: list[int]) -> Bytes:

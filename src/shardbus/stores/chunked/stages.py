@@ -1,6 +1,6 @@
-"""How a commit puts pieces of stages, drops them, and makes chunks of what they keep.
+"""How a commit puts pieces of stages, drops them, and turns what they keep into chunks.
 
-What it does in the database it does after the rows of the commit, and in the order of the changes.
+Its statements run after the rows of the commit are stored, in the order of the changes.
 """
 # Compiled by mypyc.
 
@@ -16,7 +16,7 @@ from shardbus.stores.chunked.directory import Chunk, Known
 from shardbus.stores.chunked.rows import Rows
 from shardbus.stores.chunked.staged import Adopted, StagedPiece, unpack_staged
 
-# Chunks that are adopted at once: their heads alone come to two megabytes. A piece adds some.
+# Chunks that are adopted at once: the heads of so many have two megabytes. A piece may add some.
 ADOPT_ROWS_MAX: Final = 256
 
 FoundPiece = tuple[int, list[int]]
@@ -24,7 +24,7 @@ FoundPiece = tuple[int, list[int]]
 
 
 class StageTables:
-    """What is done to the database, within the transaction of the commit."""
+    """The statements about stages, within the transaction of the commit."""
 
     def insert_rows(self, rows: Rows) -> None:
         raise NotImplementedError
@@ -43,7 +43,7 @@ class StageTables:
         raise NotImplementedError
 
     def put_part(self, number: int, body: bytes) -> None:
-        """Payloads of a piece, which is their one user."""
+        """Store payloads of a piece, which is their only user."""
         raise NotImplementedError
 
     def drop_rows(self, pieces: list[int]) -> None:
@@ -73,7 +73,7 @@ class StageWriter:
                     self._rows = Rows()
                 continue
             if adopted:
-                # Before their stage ends, which would take their parts with it.
+                # Must come before their stage is removed, which would remove their parts too.
                 self._tables.drop_rows(adopted)
                 adopted = []
             if isinstance(change, StagePut):
@@ -96,7 +96,7 @@ class StageWriter:
         self._tables.put_piece(local, stage, number, piece.pack(), piece.part_numbers())
 
     def _adopt(self, local: int, change: Adopt) -> int:
-        """Make chunks of the parts of a piece, which lie where they are; the row of the piece."""
+        """Turn the parts of a piece into chunks, in place; returns the row of the piece."""
         name = (local, change.stage, change.piece)
         number, data = self._tables.piece_row(local, change.stage, change.piece)
         piece = unpack_staged(data)

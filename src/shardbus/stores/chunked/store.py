@@ -1,4 +1,4 @@
-"""The reads of a store with chunks, each of them guarded by the kind of store that it is."""
+"""The reads of a store with chunks. Each runs in `read`, which the kind of store defines."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ChunkedReads(ABC):
 
     @abstractmethod
     def read(self, work: Callable[[], T]) -> T:
-        """Do what only reads; what the database raises becomes a StoreError."""
+        """Run some work that only reads; an error of the database becomes a StoreError."""
 
     def fragments(self) -> list[FragmentId]:
         return list(self._locals)
@@ -225,7 +225,7 @@ class ChunkedReads(ABC):
 
 
 def has_payload(commits: Sequence[FragmentCommit]) -> bool:
-    """Whether messages, staged or not, are new in one of these."""
+    """Whether one of these commits adds messages, staged or not."""
     return any(
         isinstance(change, Append | StagePut) for commit in commits for change in commit.changes
     )

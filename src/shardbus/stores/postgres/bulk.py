@@ -1,4 +1,4 @@
-"""Large reads of a slot by another process than its broker's."""
+"""Large reads of a slot by a process other than its broker."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PostgresBulk:
         self._link.close()
 
     def is_current(self) -> bool:
-        """Whether the tables are still those that were opened, in the same database."""
+        """Whether the tables are still the ones that were opened, in the same database."""
         try:
             return self._when_made(self._link) == self._made
         except StoreError:
@@ -76,7 +76,7 @@ class PostgresBulk:
             return work()
 
     def _when_made(self, link: Link) -> tuple[int, int]:
-        """What tells these tables from any others that had their names."""
+        """A value that distinguishes these tables from others with the same names."""
         if examine(link, is_full=False) == 0:
             raise StoreError(f"{self._address.shown} holds no store of Shardbus yet")
         sql = "SELECT 'slot'::regclass::oid::bigint, count(*) FROM slot WHERE slot = $1"

@@ -71,7 +71,7 @@ class PostgresCatalogue:
         self._link = Link(address, settings_of("catalogue"))
         self._owner = here()
         self._fenced = ""
-        # Given out, if not begun: those need not survive.
+        # Ids that were given out; those of entities that were not begun need not survive.
         self._last_entity_id = 0
         try:
             self._link.fetch(_MAKE, namespace_id, now_ms, b"[]", checksum_of(0, "[]"))
@@ -180,7 +180,7 @@ class PostgresCatalogue:
                 self._link.execute("ROLLBACK")
                 raise
             if self._link.warnings:
-                # Done, but perhaps not on the standby.
+                # The primary has stored it, but perhaps not the standby.
                 text = "; ".join(self._link.warnings)
                 self._link.warnings.clear()
                 raise LinkLost(text)

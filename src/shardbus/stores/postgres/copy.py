@@ -24,7 +24,7 @@ from shardbus.stores.sqlite.catalogue import SqliteCatalogue
 from shardbus.stores.sqlite.database import prepare, store_error
 from shardbus.stores.sqlite.snapshot import copied_file, remove_copy
 
-# Rows with bytes that one query brings; a chunk has at most 256 KiB, unless it is one message.
+# Rows with bytes that one query returns; a chunk has at most 256 KiB, or is a single message.
 ROWS_MAX: Final = 64
 MANY_ROWS_MAX: Final = 4_096
 
@@ -64,11 +64,11 @@ class Moment:
 
     def __init__(self, address: Address) -> None:
         settings = settings_of("copy", is_reader=True)
-        # A copy takes as long as it takes.
+        # A copy has no time limit.
         self.link = Link(address, {**settings, "idle_in_transaction_session_timeout": "0"})
         try:
             self.link.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            # The first statement, and not BEGIN, chooses the moment.
+            # The snapshot is taken by the first statement, not by BEGIN.
             self.link.fetch("SELECT txid_current_snapshot()")
         except BaseException:
             self.link.close()
@@ -97,7 +97,7 @@ class PostgresSnapshot(Moment):
             target.unlink()
             prepare(target)
             with closing(sqlite3.connect(target, isolation_level=None)) as file:
-                # A copy that is not whole is thrown away, and a whole one is synced when it is.
+                # An incomplete copy is removed; a complete one is synchronized at the end.
                 file.execute("PRAGMA synchronous = OFF")
                 file.execute("BEGIN IMMEDIATE")
                 self._fill(file, watch)
@@ -153,7 +153,7 @@ class PostgresSnapshot(Moment):
         for row in self._keyed("gap", local):
             if row[0] in chunks:
                 file.execute("INSERT INTO gap VALUES (?, ?)", (chunks[row[0]], row[1]))
-        # Ranks came with the sessions, and stay what they are.
+        # Ranks were copied with the sessions, and do not change.
         triggers = _without_triggers(file)
         for row in self._keyed("entry", local):
             key, line, state, size, due_at, session, data, head, body, parts = row
@@ -251,7 +251,7 @@ def _bytes(address: Address, tables: str) -> int:
 
 
 def _reserve(target: Path) -> None:
-    """Never over anything, and readable by its owner alone from the first byte on."""
+    """Create the file, which must not exist; only its owner can read it, from the first byte on."""
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         os.close(os.open(target, flags, 0o600))

@@ -47,13 +47,13 @@ class Arrays:
         if column != _BODY:
             self.columns.append(_column(cells))
             return
-        # A text is the list of the parts that a chunk has in place of a body.
+        # A text is the list of parts that a chunk has instead of a body.
         self.columns.append(_column([None if isinstance(cell, str) else cell for cell in cells]))
         self.columns.append(_column([cell if isinstance(cell, str) else None for cell in cells]))
 
 
 def divided(cells: list[Cell], bytes_max: int) -> list[Arrays]:
-    """Rows in as many pieces as have at most so many bytes, or one row; counters with the first."""
+    """Divide rows into pieces of at most so many bytes, or one row; counters go first."""
     pieces: list[Arrays] = []
     start = 0
     size_bytes = 0

@@ -31,14 +31,14 @@ T = TypeVar("T")
 
 CONNECT_S: Final = 10.0
 CLOSE_S: Final = 2.0
-# A peer that is gone without a word is noticed after so long, also in the middle of a commit.
+# How soon a dead peer is detected, also in the middle of a commit.
 KEEPALIVE_S: Final = 5
 KEEPALIVE_COUNT: Final = 3
 LOST_MS: Final = 15_000
 
 FENCED_STATE: Final = "SB001"
 _NO_ROOM_STATES: Final = ("53100",)
-# What is wrong with a value, and not with the database.
+# Errors about a value, not about the database.
 _UNFIT_CLASSES: Final = ("22", "23")
 # The server ends, or begins, or has ended this connection: what was sent may have been done.
 # Or it is a standby, and another server is the primary now.
@@ -52,11 +52,11 @@ Row = Record
 
 
 class LinkLost(StoreError):
-    """There is no connection, or none any more; what was sent last may have been done or not."""
+    """There is no connection, or it was lost; the last statement may have taken effect or not."""
 
 
 class ServerRefused(StoreError):
-    """PostgreSQL did not do it, and says why. `state` is its code for the reason."""
+    """PostgreSQL refused a statement and said why. `state` is its error code (SQLSTATE)."""
 
     def __init__(self, text: str, state: str) -> None:
         super().__init__(text)
@@ -64,7 +64,7 @@ class ServerRefused(StoreError):
 
 
 class _Connection(Protocol):
-    """What is used of asyncpg's, which has no types."""
+    """The methods of asyncpg's connection that are used here; asyncpg has no types."""
 
     async def fetch(self, query: str, *args: Argument) -> list[Row]: ...
 
@@ -123,7 +123,7 @@ class Link:
     def __init__(self, address: Address, settings: dict[str, str]) -> None:
         self.address = address
         self.warnings: list[str] = []
-        # How many connections were made.
+        # The number of connections opened so far.
         self.opened = 0
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -148,7 +148,7 @@ class Link:
         self.opened += 1
 
     def fetch(self, sql: str, *arguments: Argument) -> list[Row]:
-        """The rows that one statement answers."""
+        """The rows that one statement returns."""
         self.open()
         assert self._connection is not None
         return self._run(self._connection.fetch(sql, *arguments))
@@ -164,7 +164,7 @@ class Link:
         self._run(self._connection.execute(script))
 
     def drop(self) -> None:
-        """Forget the connection, whatever it is doing; the next call makes another one."""
+        """Drop the connection, whatever it is doing; the next call opens another one."""
         connection, self._connection = self._connection, None
         loop, self._loop = self._loop, None
         if connection is not None and loop is not None:
@@ -203,12 +203,12 @@ class Link:
         except BaseException as error:
             explained = self._explained(error)
             if not isinstance(explained, ServerRefused | NotStored):
-                # Nobody knows what it would answer next.
+                # Its next answer might belong to an earlier statement.
                 self.drop()
             raise explained from error
 
     def _explained(self, error: BaseException) -> BaseException:
-        """What went wrong, and what to do about it; bugs and interruptions stay what they are."""
+        """The error for a failure, with advice; bugs and interruptions are raised unchanged."""
         shown = self.address.shown
         if isinstance(error, PostgresError):
             return self._server_error(error)
@@ -270,7 +270,7 @@ def _completed(loop: asyncio.AbstractEventLoop, work: Coroutine[object, object, 
 
 
 def _ended(loop: asyncio.AbstractEventLoop) -> None:
-    # The transport is closed by callbacks that are still to run.
+    # Callbacks that have not run yet close the transport.
     for _ in range(3):
         with suppress(Exception):
             _completed(loop, asyncio.sleep(0))
@@ -278,7 +278,7 @@ def _ended(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _keep_alive(connection: _Connection) -> None:
-    """Notice a peer that is gone: asyncpg does not ask the kernel to."""
+    """Let the kernel detect a dead peer, which asyncpg does not request."""
     transport = getattr(connection, "_transport", None)
     found = transport.get_extra_info("socket") if transport is not None else None
     if found is None or found.family == socket.AF_UNIX:

@@ -1,4 +1,4 @@
-"""What the reads and the writer of a slot ask of PostgreSQL."""
+"""The queries of the readers and the writer of a slot."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ OR EXISTS (SELECT FROM entry WHERE key >> 43 = local AND due_at > 0)
 _WAITING: Final = """
 SELECT rank, name FROM session WHERE rank BETWEEN $1 AND $2 ORDER BY rank LIMIT $3
 """
-# As much of a record as tells how a session is spelled (`chunked.session`).
+# The part of a record that contains the spelling of a session (`chunked.session`).
 _SPELLED: Final = """
 SELECT s.name, substring(e.data FOR 64), substring(e.data FROM greatest(length(e.data) - 519, 1)),
     (SELECT substring(x.data FOR 534) FROM session_state x WHERE x.session = s.id)
@@ -109,7 +109,7 @@ _PIECE: Final = "SELECT data FROM stage WHERE local = $1 AND stage = $2 AND piec
 
 
 class PostgresLookup(Lookup):
-    """One connection; whoever reads over it begins anew when it is lost."""
+    """One connection. If it is lost, its user starts the read again."""
 
     def __init__(self, link: Link, slot: int) -> None:
         self.link = link

@@ -1,4 +1,4 @@
-"""What a commit does to the stages of a slot."""
+"""The statements of a commit about the stages of a slot."""
 # Compiled by mypyc.
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PostgresStages(StageTables):
             self.apply(Arrays(rows.cells))
 
     def apply(self, arrays: Arrays) -> None:
-        """Do what rows say, behind the fence."""
+        """Apply rows, after the fence."""
         self._link.fetch(_APPLY, arrays.mask, *arrays.columns)
 
     def find_pieces(self, local: int, stage: bytes, first: int, last: int) -> list[FoundPiece]:

@@ -40,7 +40,7 @@ class PostgresStore(ChunkedReads):
 
     is_read_only = False
     loss = ""
-    # How much room there is the server knows, and an operator who looks after it.
+    # The free space is known to the server, and watched by its operator.
     shortage = ""
 
     def __init__(self, address: Address, slot: int, *, durability: Durability = "full") -> None:
@@ -49,7 +49,7 @@ class PostgresStore(ChunkedReads):
         self._writing = Link(address, settings_of(name, is_relaxed=is_relaxed))
         self._reading = Link(address, settings_of(f"{name} reader", is_reader=True))
         self._slot = slot
-        # The connection to read from, and the epoch, for which it was seen to be the right one.
+        # The connection for reads, and the epoch for which its server was verified.
         self._seen = (0, 0)
         self._writer = SlotWriter(self._writing, slot, f"{name} on {here()}")
         try:
@@ -64,7 +64,7 @@ class PostgresStore(ChunkedReads):
             raise
 
     def read(self, work: Callable[[], T]) -> T:
-        """Read, once more and again while the server restarts or fails over."""
+        """Read, and retry while the server restarts or fails over."""
         deadline = time.monotonic() + SETTLE_S
         while True:
             self._check_own()
@@ -105,7 +105,7 @@ class PostgresStore(ChunkedReads):
         return image
 
     def look(self) -> None:
-        """There is nothing to see."""
+        """Do nothing: the server watches its own disk."""
 
     def namespace_id(self) -> str:
         """The namespace to which the slot belongs; empty if it belongs to none."""
@@ -113,7 +113,7 @@ class PostgresStore(ChunkedReads):
             return self._writer.namespace_id()
 
     def join(self, namespace_id: str) -> None:
-        """Belong to this namespace, durably."""
+        """Join this namespace, durably."""
         with self._writer.turn:
             self._writer.join(namespace_id)
 
@@ -150,5 +150,5 @@ class PostgresStore(ChunkedReads):
 
 
 def here() -> str:
-    """This process, and this use of it, for people and as the name of an owner."""
+    """A name for this process and this store object: the owner of a slot, shown to people."""
     return f"{socket.gethostname()}, process {os.getpid()} ({secrets.token_hex(OWNER_BYTES)})"

@@ -33,16 +33,16 @@ from shardbus.stores.postgres.stages import PostgresStages
 
 log = logging.getLogger(__name__)
 
-# New chunks that the writer remembers before it forgets all of them: they can be looked up.
+# New chunks that the writer keeps in memory before it drops all of them; they can be looked up.
 RECENT_MAX: Final = 4096
-# What one call takes: PostgreSQL has no value of more than a gigabyte, nor room for copies of it.
+# The most bytes of one call: a value of PostgreSQL has at most a gigabyte, and it makes copies.
 SEND_BYTES_MAX: Final = 32 * 1024 * 1024
-# So long a commit waits for a server that restarts or fails over; then it is told *unknown*.
+# How long a commit waits for a server that restarts or fails over before it is *unknown*.
 SETTLE_S: Final = 10.0
 RETRY_S: Final = 0.1
 # A resent commit may lose its connection again.
 ATTEMPTS_MAX: Final = 8
-# "SBlo": one process at a time gives numbers to fragments.
+# "SBlo": one process at a time assigns local numbers to fragments.
 _LOCALS_LOCK: Final = 0x53426C6F
 # "SBse": shared by all who serve slots of a database; whoever has it alone keeps them out.
 SERVED_LOCK: Final = 0x53427365
@@ -131,7 +131,7 @@ DELETE FROM record r USING (
 WHERE r.local = $1 AND r.kind = s.kind AND r.key = s.key RETURNING 1
 """
 _SWEPT_PIECES: Final = "SELECT id, parts FROM stage WHERE local = $1 ORDER BY stage, piece LIMIT $2"
-# Only when no entry is left that names them.
+# Only when no entry names them any more.
 _SWEPT_SESSIONS: Final = "SELECT id FROM session WHERE local = $1 ORDER BY name LIMIT $2"
 _SWEEP_SESSIONS: Final = (
     "DELETE FROM session_state WHERE session = ANY ($1::bigint[])",
@@ -149,7 +149,7 @@ class SlotWriter:
 
     def __init__(self, link: Link, slot: int, owner: str) -> None:
         self.turn = threading.Lock()
-        # Whether it is not known what became of the last transaction.
+        # Whether the outcome of the last transaction is unknown.
         self.is_unsettled = False
         # Fragments that were loaded before the database lost some of their commits.
         self.stale: set[int] = set()
@@ -206,7 +206,7 @@ class SlotWriter:
         self._fenced_work(lambda: self._link.fetch(sql, self._slot, namespace_id))
 
     def create(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, int]:
-        """Make fragments; all that exist then."""
+        """Create fragments; returns all fragments that exist then."""
         self._fenced_work(lambda: self._create(fragments))
         self._forget()
         return self.fragments()
@@ -228,7 +228,7 @@ class SlotWriter:
         self._write(lambda: self._commit(commits))
 
     def _check_loaded(self, commits: Sequence[tuple[int, FragmentCommit]]) -> None:
-        """What was decided on what is lost must not be stored."""
+        """Refuse commits of fragments that were loaded before the database lost commits."""
         if self.stale and any(local in self.stale for local, _ in commits):
             raise ServerRefused(
                 f"{self._link.address.shown} has lost commits of a fragment: it must be loaded "
@@ -337,20 +337,20 @@ class SlotWriter:
             raise LinkLost("; ".join(self._link.warnings))
 
     def _roll_back(self) -> None:
-        """PostgreSQL did not do it: nothing was stored, and memory must be loaded again."""
+        """PostgreSQL refused it: nothing was stored, and memory must be loaded again."""
         self._forget()
         try:
             self._link.execute("ROLLBACK")
         except StoreError:
             self._link.drop()
-        # That there was no transaction is no news.
+        # PostgreSQL warns that there is no transaction, which is expected here.
         self._link.warnings.clear()
 
     def _forget(self) -> None:
         self._directory = None
 
     def _fall_behind(self) -> None:
-        """Somebody else owns the slot."""
+        """Note that another process owns the slot."""
         self._forget()
         who = "another process"
         with suppress(StoreError):

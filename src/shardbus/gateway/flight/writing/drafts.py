@@ -28,6 +28,8 @@ from shardbus.core.sessions.key import session_key_of
 TTL_MS_MAX: Final = 0xFFFFFFFF
 DATA: Final = b"\x00\x53\x75"
 """What the section of a body begins with."""
+KEY_COLUMNS: Final = ("session_id", "partition_key")
+"""The columns that decide about the fragment of a row."""
 _SCHEDULED: Final = encode_symbol(field_named("scheduled_at").key)
 # The columns of the properties section by place; empty where a row has none.
 _ANNOTATIONS: Final = [
@@ -61,6 +63,11 @@ class Column:
                 return None
         return self._data[self._starts[row] : self._starts[row + 1]]
 
+    def values(self, count: int) -> list[bytes]:
+        """The first `count` values, of which none is null."""
+        data, starts = self._data, self._starts
+        return [data[starts[row] : starts[row + 1]] for row in range(count)]
+
 
 @final
 class Drafts:
@@ -68,12 +75,14 @@ class Drafts:
 
     The pairs of row `i` are those from `pair_starts[i]` to before `pair_stops[i]`. An original is a
     message that a row has in column amqp, and whether the content of its data is to follow; errors
-    number rows from `first_row`.
+    number rows from `first_row`. When `messages` has the encoded messages already, only the columns
+    of keys are needed.
     """
 
     def __init__(self, count: int, first_row: int = 0) -> None:
         self.count = count
         self.first_row = first_row
+        self.messages: Column | None = None
         self.originals: list[tuple[bytes, bool] | None] = []
         self.texts: dict[str, Column] = {}
         self.ttls_ms: list[int | None] = []
@@ -86,6 +95,8 @@ class Drafts:
 
     def encoded(self) -> list[bytes]:
         """A message for each row. Raises EncodeError, with the row, for an invalid value."""
+        if self.messages is not None:
+            return self.messages.values(self.count)
         fields = self._fields()
         annotated = [(key, self.texts[name]) for name, key in _ANNOTATIONS if name in self.texts]
         messages: list[bytes] = []
@@ -112,7 +123,7 @@ class Drafts:
 
         Empty when no row can have a key. The bus decides; this only saves it work.
         """
-        session_ids, partition_keys = self.texts.get("session_id"), self.texts.get("partition_key")
+        session_ids, partition_keys = [self.texts.get(name) for name in KEY_COLUMNS]
         if not hash_starts or (session_ids is None and partition_keys is None):
             return []
         places: list[int] = []

@@ -12,7 +12,8 @@ from shardbus.gateway.flight.reading.schema import (
     COLUMNS,
     EXTRA_COLUMNS,
 )
-from shardbus.gateway.flight.writing.drafts import Column, Drafts
+from shardbus.gateway.flight.writing.columnar import encoded_at_once, is_encoded_here
+from shardbus.gateway.flight.writing.drafts import KEY_COLUMNS, Column, Drafts
 from shardbus.gateway.flight.writing.originals import AMQP, originals_of
 
 # A body is bytes: text that is not UTF-8, as Spark's strings may be, is sent as it is.
@@ -75,9 +76,14 @@ def drafts_of(batch: pa.RecordBatch, first_row: int = 0) -> Drafts:
     for name in batch.schema.names:
         _check_valid(name, batch.column(name))
     names = set(batch.schema.names)
-    for name in _TEXTS:
+    encoded = encoded_at_once(batch) if is_encoded_here(names) else None
+    if encoded is not None:
+        drafts.messages = _column(encoded)
+    for name in _TEXTS if encoded is None else KEY_COLUMNS:
         if name in names and batch.column(name).null_count < batch.num_rows:
             drafts.texts[name] = _column(batch.column(name))
+    if encoded is not None:
+        return drafts
     if "time_to_live_ms" in names:
         drafts.ttls_ms = batch.column("time_to_live_ms").to_pylist()
     if "scheduled_time" in names:

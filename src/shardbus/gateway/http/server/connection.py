@@ -31,6 +31,8 @@ LINGER_MS_MAX: Final = 2000
 """How long a client may keep sending a refused request ..."""
 LINGER_BYTES_MAX: Final = 16 * 1024 * 1024
 """... and how many more bytes of it."""
+OWN_BODY_BYTES_MIN: Final = 64 * 1024
+"""A longer body of known length is collected here: h11 would copy it four times."""
 GOODBYE_MS_MAX: Final = 500
 """At the end of serving: how long clients may take to close their side."""
 
@@ -123,7 +125,7 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, gateway: HttpGateway) -> None:
         self._gateway = gateway
-        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
+        self._http = _new_reader()
         self._loop = asyncio.get_running_loop()
         self.peer = UNKNOWN
         self._transport: asyncio.Transport | None = None
@@ -131,6 +133,11 @@ class HttpConnection(asyncio.Protocol):
         self._head: h11.Request | None = None
         self._target = ""
         self._body = bytearray()
+        # Whether the body is collected without h11, how much of it is missing, and what follows.
+        self._is_own = False
+        self._missing_bytes = 0
+        self._behind = b""
+        self._is_over = False
         # Whether this request is being counted, and whether that was too much.
         self._is_adding = False
         self._is_outheld = False
@@ -158,7 +165,10 @@ class HttpConnection(asyncio.Protocol):
         if not self._is_receiving:
             self._is_receiving = True
             self._set_timer(REQUEST_MS_MAX)
-        self._http.receive_data(data)
+        if self._is_own:
+            self._take_own(data)
+        else:
+            self._http.receive_data(data)
         if self._is_answering or not self._is_writable:
             self._transport.pause_reading()
         self._advance()
@@ -177,7 +187,11 @@ class HttpConnection(asyncio.Protocol):
         A client that closes its half has usually gone: whatever only waits for it ends.
         """
         self._end_waiting()
-        if self._transport is not None and not self._is_ending:
+        if self._missing_bytes:
+            self._fail(Refused(INVALID_ARGUMENT, "The connection ended before the body did."))
+        elif self._is_own:
+            self._is_over = True
+        elif self._transport is not None and not self._is_ending:
             self._http.receive_data(b"")
             self._advance()
         return self._is_answering and not self._is_secure()
@@ -238,7 +252,7 @@ class HttpConnection(asyncio.Protocol):
     def _advance(self) -> None:
         """Process events until a request is complete or more bytes are needed."""
         try:
-            while self._is_writable and not self._is_answering and not self._is_ending:
+            while self._is_reading():
                 event = self._http.next_event()
                 if event is h11.NEED_DATA or event is h11.PAUSED:
                     self._send_continue()
@@ -249,17 +263,49 @@ class HttpConnection(asyncio.Protocol):
         except Refused as refusal:
             self._fail(refusal)
 
+    def _is_reading(self) -> bool:
+        """Whether the next event of h11 is wanted."""
+        is_idle = self._is_writable and not self._is_answering and not self._is_ending
+        return is_idle and not self._is_own
+
     def _take(self, event: h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]) -> None:
         if isinstance(event, h11.Request):
             self._head = event
             self._target = event.target.decode("latin-1")
-            _check_head(event)
+            self._begin_own(_check_head(event))
         elif isinstance(event, h11.Data):
             self._add_to_body(event.data)
         elif isinstance(event, h11.EndOfMessage):
             self._start()
         elif isinstance(event, h11.ConnectionClosed):
             self._close()
+
+    def _begin_own(self, length: int) -> None:
+        """Collect a long body here, unless all of it has come with the head."""
+        early, _is_closed = self._http.trailing_data
+        if length < OWN_BODY_BYTES_MIN or len(early) >= length:
+            return
+        self._is_own = True
+        self._missing_bytes = length
+        self._send_continue()
+        if early:
+            self._take_own(early)
+
+    def _take_own(self, data: bytes) -> None:
+        if not self._missing_bytes:
+            self._behind += data
+            return
+        if len(data) > self._missing_bytes:
+            self._behind = data[self._missing_bytes :]
+            data = data[: self._missing_bytes]
+        self._missing_bytes -= len(data)
+        try:
+            self._add_to_body(data)
+        except Refused as refusal:
+            self._fail(refusal)
+            return
+        if not self._missing_bytes:
+            self._start()
 
     def _add_to_body(self, data: bytes) -> None:
         self._body += data
@@ -317,7 +363,7 @@ class HttpConnection(asyncio.Protocol):
         self._is_answering = True
         self._departure = request.departure
         self._cancel_timer()
-        if self._http.trailing_data[0]:
+        if self._behind or (not self._is_own and self._http.trailing_data[0]):
             transport.pause_reading()
         self._gateway.spawn(self, request)
 
@@ -387,13 +433,26 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        states = (self._http.our_state, self._http.their_state)
-        if self._is_ending or states != (h11.DONE, h11.DONE):
+        is_done = self._is_own or self._http.their_state is h11.DONE
+        if self._is_ending or self._http.our_state is not h11.DONE or not is_done:
             self._close()
             return
-        self._http.start_next_cycle()
+        if self._is_own:
+            self._end_own()
+        else:
+            self._http.start_next_cycle()
         if self._is_writable:
             self._go_on(transport)
+
+    def _end_own(self) -> None:
+        """h11 waits for a body that it never gets: another one reads the next request."""
+        behind, self._behind = self._behind, b""
+        self._is_own = False
+        self._http = _new_reader()
+        if behind:
+            self._http.receive_data(behind)
+        if self._is_over:
+            self._http.receive_data(b"")
 
     def _go_on(self, transport: asyncio.Transport) -> None:
         self._is_receiving = False
@@ -460,14 +519,25 @@ class HttpConnection(asyncio.Protocol):
             self._timer = None
 
 
-def _check_head(head: h11.Request) -> None:
+def _new_reader() -> h11.Connection:
+    return h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
+
+
+def _check_head(head: h11.Request) -> int:
+    """The length of the body; 0 if there is none, or if it comes in chunks."""
     if head.http_version not in (b"1.0", b"1.1"):
         raise Refused(
             _VERSION, f"HTTP/{head.http_version.decode()} is not supported: use HTTP/1.1."
         )
+    length = 0
+    is_chunked = False
     for name, value in head.headers:
-        if name == b"content-length" and int(value) > BODY_BYTES_MAX:
-            raise _too_large()
+        is_chunked = is_chunked or name == b"transfer-encoding"
+        if name == b"content-length":
+            length = int(value)
+            if length > BODY_BYTES_MAX:
+                raise _too_large()
+    return 0 if is_chunked else length
 
 
 def _too_large() -> Refused:
