@@ -83,6 +83,8 @@ class Bus:
         self.to_settle: list[str] = []
         self.to_renew: list[str] = []
         self.session_token = ""
+        self.scheduled = 0
+        self.deferred = 0
 
     def ask(
         self,
@@ -128,6 +130,12 @@ class Bus:
         messages = [{"body": f"{number}", "session_id": "s"} for number in range(20)]
         for name in ("plain", "parted", "sessions", "news"):
             self.ask("POST", f"entities/{name}/messages", {"messages": messages})
+        later = {"messages": [{"body": "later", "scheduled_at": "2090-01-01T00:00:00Z"}]}
+        [self.scheduled] = self._numbers(self.ask("POST", "entities/plain/messages", later))
+        deferred = self.ask("POST", "entities/plain/messages/receive", {})
+        self.deferred = int(str(self._first(deferred, "sequence_number")))
+        settlement = {"action": "defer", "lock_tokens": [self._first(deferred, "lock_token")]}
+        self.ask("POST", "entities/plain/messages/settle", settlement)
         dead, *self.to_settle = self._lock("plain", 3)
         self.to_renew = self._lock("plain", 2)
         settlement = {"action": "dead_letter", "lock_tokens": [dead]}
@@ -135,6 +143,17 @@ class Bus:
         held = self.ask("POST", "entities/sessions/messages/receive", {})["session"]
         assert isinstance(held, dict)
         self.session_token = held["lock_token"]
+
+    def _numbers(self, sent: dict[str, object]) -> list[int]:
+        numbers = sent["sequence_numbers"]
+        assert isinstance(numbers, list)
+        return numbers
+
+    def _first(self, received: dict[str, object], member: str) -> object:
+        messages = received["messages"]
+        assert isinstance(messages, list)
+        found: object = messages[0][member]
+        return found
 
     def _lock(self, name: str, count: int) -> list[str]:
         received = self.ask("POST", f"entities/{name}/messages/receive", {"count": count})
@@ -192,6 +211,8 @@ def name_something(case: OpenApiCase, name: str) -> None:
         )
     if "backup" in variables:
         variables["backup"] = "nightly"
+    if "number" in variables:
+        variables["number"] = "10"
     if "subscription" in variables:
         variables["subscription"] = chosen or "changed"
     if path.endswith("/rules/{rule}") and "access" not in path:
@@ -206,6 +227,13 @@ def hold_something(case: OpenApiCase, bus: Bus) -> None:
         return
     if case.body.get("entity") == "orders":
         case.body["entity"] = "plain"
+    if "session_id" in case.body and "/sessions/" in case.operation.path:
+        # That one is free; `s` is held.
+        case.path_parameters["name"], case.body["session_id"] = "sessions", "free"
+    if isinstance(case.body.get("numbers"), list) and "/deferred/" in case.operation.path:
+        case.path_parameters["name"], case.body["numbers"] = "plain", [bus.deferred]
+    if isinstance(case.body.get("numbers"), list) and "/scheduled/" in case.operation.path:
+        case.path_parameters["name"], case.body["numbers"] = "plain", [bus.scheduled]
     if "lock_tokens" in case.body:
         is_renewal = case.operation.path.endswith("/renew")
         case.path_parameters["name"] = "plain"

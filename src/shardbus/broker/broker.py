@@ -90,7 +90,7 @@ class Broker:
         self._publishers: dict[int, Publisher] = {}
         self._telling = Turns()
         # Higher than the versions of an earlier process, however often it was asked.
-        self._surveyor = Surveyor(storage, self._runners, clock.now_ms() * 1_000)
+        self._surveyor = Surveyor(storage, self._runners, clock.now_ms() * Survey.VERSIONS_PER_MS)
 
     @property
     def storage(self) -> Storage:

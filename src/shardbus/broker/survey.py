@@ -63,6 +63,9 @@ class Survey:
     says that no fragment is left to be read from the store.
     """
 
+    VERSIONS_PER_MS: Final = 1_000
+    """A broker counts from the moment at which it was started."""
+
     def __init__(
         self, version: int, rows: Sequence[FragmentRow], *, is_new: bool, is_complete: bool
     ) -> None:
@@ -70,6 +73,11 @@ class Survey:
         self.rows = rows
         self.is_new = is_new
         self.is_complete = is_complete
+
+    @property
+    def started_ms(self) -> int:
+        """When the broker was started, as its first answers tell."""
+        return self.version // self.VERSIONS_PER_MS
 
 
 Load = Callable[[Sequence[FragmentId]], Awaitable[dict[FragmentId, Counters | str]]]

@@ -48,15 +48,26 @@ class Token:
         return "the end of the expression" if self.kind == END else f"{self.source!r}"
 
 
+@final
+class Mistake(Refused):
+    """An error in an expression, and its place."""
+
+    def __init__(self, what: str, line: int, column: int) -> None:
+        super().__init__(
+            INVALID_ARGUMENT,
+            f"There was an error parsing the SQL expression at line {line}, column {column}: "
+            f"{what}.",
+        )
+        self.line = line
+        self.column = column
+
+
 def mistake(expression: str, offset: int, what: str) -> Refused:
     """The refusal of an expression because of an error at the offset."""
     before = expression[:offset]
     line = before.count("\n") + 1
     column = offset - (before.rfind("\n") + 1) + 1
-    return Refused(
-        INVALID_ARGUMENT,
-        f"There was an error parsing the SQL expression at line {line}, column {column}: {what}.",
-    )
+    return Mistake(what, line, column)
 
 
 def tokens_of(expression: str) -> list[Token]:

@@ -11,8 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardbus.app.cli.main import main
-from shardbus.app.server.front import Ports, ready_line
+from shardbus.app.server.front import ready_line
 from shardbus.app.server.settings import TABLE, load
+from shardbus.gateway.http.api.system import Ports
 from shardbus.gateway.listening.tls import server_context
 
 

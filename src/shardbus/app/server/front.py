@@ -39,6 +39,7 @@ from shardbus.gateway.amqp.connection.server import AmqpServer
 from shardbus.gateway.amqp.connection.throttle import Throttle
 from shardbus.gateway.amqp.transactions.open import TransactionRules
 from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.api.system import EMBEDDED, PROCESS, REMOTE, Ports, ServerFacts
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
 from shardbus.gateway.http.messaging.requests import Messaging
@@ -116,8 +117,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     throttle = _throttle(settings, bus)
     shared = places(raise_limit(), settings.connections_max)
     amqp = _amqp_server(settings, bus, throttle, shared.amqp)
-    opened: list[Listener] = []
-    lanes: list[FlightChild] = []
+    opened, lanes = list[Listener](), list[FlightChild]()
     pipelines = PipelineChild(settings, bus)
     issuers = _issuers(settings, bus, amqp)
 
@@ -126,8 +126,8 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
         return [*filter(None, outages()), *within, *_door_problems(opened, [*lanes, *issuers])]
 
     told = _Told(pipelines, backups, broker_names, outages, health, issuers)
-    overviews = told.overviews(bus)
-    site, metrics = _web(settings, bus, throttle, told, overviews)
+    overviews, facts = told.overviews(bus), server_facts(settings)
+    site, metrics = _web(settings, bus, throttle, told, overviews, facts)
     await _set_up(settings, bus, site)
     certificate = served_certificate(settings, bus.clients_clock)
     # On the loopback address the bus may have the public key.
@@ -151,6 +151,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
             tls=await listen(doors.secure, settings.tls_port) if settings.tls_port else 0,
             flight=flight_port(settings),
         )
+        facts.ports = ports
         if ports.flight:
             lanes.append(_bulk_lane(settings, ports, bus, metrics))
         garbage.calm()
@@ -242,7 +243,12 @@ class _Told:
 
 
 def _web(
-    settings: Settings, bus: Bus, throttle: Throttle | None, told: _Told, overviews: Overviews
+    settings: Settings,
+    bus: Bus,
+    throttle: Throttle | None,
+    told: _Told,
+    overviews: Overviews,
+    facts: ServerFacts,
 ) -> tuple[Site, Metrics]:
     """The HTTP site, and its metrics, to which sources are added."""
     namespace, authorizer, counts = bus.namespace, bus.authorizer, HttpCounts()
@@ -259,7 +265,12 @@ def _web(
         api=Api(
             namespace,
             authorizer,
-            FragmentsPage(namespace, told.broker_names, overviews=overviews),
+            FragmentsPage(
+                namespace,
+                told.broker_names,
+                overviews=overviews,
+                stores=[facts.store_text(name) for name in told.broker_names],
+            ),
             metrics,
             health=told.health,
             brokers=told.brokers(bus),
@@ -272,6 +283,8 @@ def _web(
                 pipelines=told.pipelines.kept,
                 backups=told.backups,
                 overviews=overviews,
+                facts=facts,
+                brokers=told.brokers(bus),
             ),
         ),
         messaging=Messaging(bus, counts, throttle),
@@ -283,6 +296,24 @@ def _web(
     for issuer in told.issuers:
         issuer.watch(site.check_access_again)
     return site, metrics
+
+
+def server_facts(settings: Settings) -> ServerFacts:
+    """What the settings tell about this server; ports follow when they are open."""
+    is_elsewhere = settings.brokers_config is not None
+    kind = PROCESS if settings.broker_processes else EMBEDDED
+    store_kind = settings.store.partition(":")[0] or "sqlite"
+    is_file = store_kind == "sqlite" and not is_elsewhere
+    return ServerFacts(
+        host=_shown_host(settings),
+        is_loopback=settings.is_loopback,
+        has_development_key=settings.has_development_key,
+        oidc_issuer=settings.oidc_issuer,
+        oidc_audience=settings.oidc_audience,
+        broker_kind=REMOTE if is_elsewhere else kind,
+        store_kind=store_kind,
+        data_dir=settings.data_dir if is_file else None,
+    )
 
 
 def _door_problems(opened: Sequence[Listener], others: Sequence[FlightChild | Issuer]) -> list[str]:
@@ -369,16 +400,6 @@ async def _delete_idle_now_and_then(bus: Bus) -> None:
     while True:
         await asyncio.sleep(IDLE_LOOK_S)
         await bus.namespace.delete_idle()
-
-
-@dataclass(frozen=True)
-class Ports:
-    """Where the server listens; `tls` and `flight` are 0 when those ports are off."""
-
-    amqp: int
-    http: int
-    tls: int
-    flight: int
 
 
 def _shown_host(settings: Settings) -> str:

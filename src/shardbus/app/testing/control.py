@@ -12,13 +12,13 @@ from msgspec import Meta, Struct
 
 from shardbus.app.cli.failures import CommandError
 from shardbus.app.cli.sas import Credential
-from shardbus.app.server.front import Ports
 from shardbus.app.setup.files import read_json
 from shardbus.app.setup.json_text import parse_json
 from shardbus.app.setup.starting import set_up
 from shardbus.app.testing.clock import MovableClock
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
+from shardbus.gateway.http.api.system import Ports
 from shardbus.gateway.http.moment import format_moment, parse_moment
 from shardbus.gateway.http.server.connection import Respond
 from shardbus.gateway.http.server.message import JSON, HttpRequest, HttpResponse

@@ -21,7 +21,7 @@ import uvloop
 from shardbus.app.cli.console import Json
 from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.server.data_directory import data_directory
-from shardbus.app.server.front import Ports, connection_string
+from shardbus.app.server.front import connection_string
 from shardbus.app.server.serve import serve_stores
 from shardbus.app.server.settings import TABLE, Settings, load
 from shardbus.app.server.store_kinds import stores_in_memory, stores_of
@@ -29,6 +29,7 @@ from shardbus.app.testing.clock import ClientsClock, MovableClock
 from shardbus.app.testing.control import ENTITIES_PATH, TIME_PATH, TestControl
 from shardbus.broker.clock import SystemClock
 from shardbus.core.errors import Refused, Unavailable
+from shardbus.gateway.http.api.system import Ports
 from shardbus.gateway.http.moment import parse_moment
 from shardbus.stores.base.store import StoreError
 

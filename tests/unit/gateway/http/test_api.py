@@ -15,7 +15,7 @@ from shardbus.core.namespace.rule_spec import RuleSpec, TypedValue, correlation_
 from tests.unit.gateway.http.web import Web
 
 Json = dict[str, object]
-OPEN = ("/api/v1/openapi.json", "/api/v1/health")
+OPEN = ("/api/v1/openapi.json", "/api/v1/health", "/api/v1/sign-in")
 NAMESPACE = ("/api/v1/namespace", "/api/v1/queues", "/api/v1/topics", "/api/v1/metrics")
 ENTITY = (
     "/api/v1/queues/q",

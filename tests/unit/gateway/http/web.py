@@ -8,6 +8,7 @@ from uuid import UUID
 from shardbus.gateway.amqp.connection.throttle import Throttle
 from shardbus.gateway.http.api.call import Group
 from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.api.system import Ports, ServerFacts
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
 from shardbus.gateway.http.messaging.requests import Messaging
@@ -57,7 +58,8 @@ class Web(Bench):
         self._admin = Admin(namespace, authorizer, self.clock)
         self._is_open = is_open
         self.overviews = Overviews(self.bus, self.health, self.brokers)
-        self.with_groups(api_groups(self.bus, self.counts, overviews=self.overviews))
+        self.facts = ServerFacts(ports=Ports(5672, 5300, 0, 0), store_kind="memory")
+        self.with_groups(self.groups())
         namespace.watch_access(lambda: self.site.check_access_again())
 
     def with_groups(self, groups: Sequence[Group]) -> Api:
@@ -83,6 +85,15 @@ class Web(Bench):
             authorizer=self.bus.authorizer,
         )
         return self.api
+
+    def groups(self) -> list[Group]:
+        return api_groups(
+            self.bus,
+            self.counts,
+            overviews=self.overviews,
+            facts=self.facts,
+            brokers=self.brokers,
+        )
 
     def brokers(self) -> list[BrokerHealth]:
         return broker_healths(self.bus, ["b0"], [self.outage])

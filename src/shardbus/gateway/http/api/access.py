@@ -22,6 +22,7 @@ from shardbus.core.namespace.access import (
 )
 from shardbus.gateway.http.api.call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api.route import NAME, RULE, Route
+from shardbus.gateway.http.api.system import ServerFacts
 from shardbus.gateway.http.atom.access_markup import complete_rules, new_key
 from shardbus.gateway.http.document import B, Body, Maybe, Moment, Shape, one_of, told
 from shardbus.gateway.http.moment import format_moment
@@ -51,6 +52,10 @@ class AccessRules(Struct, kw_only=True):
 class AccessRuleShown(AccessRuleSummary, kw_only=True):
     primary_key: Annotated[str | None, told("Null for the rule of the settings.")]
     secondary_key: str | None
+    primary_connection_string: Annotated[
+        str | None, told("With the port that serves AMQP; null where the key is.")
+    ]
+    secondary_connection_string: str | None
 
 
 class AccessRuleChange(Body, kw_only=True, frozen=True):
@@ -78,9 +83,12 @@ class AccessRuleDeleted(Struct, kw_only=True):
 class AccessPages:
     """Shows and changes access rules. Lists have no keys: they are shown one rule at a time."""
 
-    def __init__(self, namespace: Namespace, clock: Clock) -> None:
+    def __init__(
+        self, namespace: Namespace, clock: Clock, facts: ServerFacts | None = None
+    ) -> None:
         self._namespace = namespace
         self._clock = clock
+        self._facts = ServerFacts() if facts is None else facts
 
     def rows(self) -> list[Row]:
         return [*self._rows("", "the namespace"), *self._rows("entities/{name}/", "an entity")]
@@ -215,6 +223,12 @@ class AccessPages:
         summary = self._summary(call.name, rule)
         # A manager need not learn the one key that cannot be revoked over the API.
         is_hidden = summary.is_of_settings
+
+        def string(key: str) -> str | None:
+            if is_hidden or not key:
+                return None
+            return self._facts.connection_string(call.request, rule.name, key, call.name)
+
         return AccessRuleShown(
             name=summary.name,
             rights=summary.rights,
@@ -223,6 +237,8 @@ class AccessPages:
             modified_at=summary.modified_at,
             primary_key=None if is_hidden else rule.primary_key,
             secondary_key=None if is_hidden else rule.secondary_key or None,
+            primary_connection_string=string(rule.primary_key),
+            secondary_connection_string=string(rule.secondary_key),
         )
 
     def _summary(self, name: str, rule: AccessRule) -> AccessRuleSummary:

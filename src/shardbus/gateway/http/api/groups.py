@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from shardbus.broker.bus import Bus
 from shardbus.gateway.http.api.access import AccessPages
+from shardbus.gateway.http.api.attending import Attending
 from shardbus.gateway.http.api.backups import BackupPages, Backups
 from shardbus.gateway.http.api.call import Group
+from shardbus.gateway.http.api.exploring import Exploring
 from shardbus.gateway.http.api.insight import InsightPages
 from shardbus.gateway.http.api.managing import ManagementPages
 from shardbus.gateway.http.api.messages import MessagesApi
@@ -13,7 +15,10 @@ from shardbus.gateway.http.api.orphans import OrphanPages
 from shardbus.gateway.http.api.pipelines import PipelinePages, Pipelines, T
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.api.readers import ReaderPages
+from shardbus.gateway.http.api.rule_testing import RuleTesting
 from shardbus.gateway.http.api.stages import ReadBatch, StagePages
+from shardbus.gateway.http.api.system import ServerFacts, SystemPages
+from shardbus.gateway.http.observing.broker_health import Brokers
 from shardbus.gateway.http.observing.overview import Overviews
 from shardbus.gateway.http.server.counts import HttpCounts
 from shardbus.gateway.http.server.throttling import HttpThrottle
@@ -28,18 +33,26 @@ def api_groups(  # noqa: PLR0913 - the parts of the bus that have routes, by key
     pipelines: Pipelines[T] | None = None,
     backups: Backups | None = None,
     overviews: Overviews | None = None,
+    facts: ServerFacts | None = None,
+    brokers: Brokers = list,
 ) -> list[Group]:
     """In the order in which the description lists them; stages need a reader of AMQP batches."""
     places = EntityPlaces(bus, counts, throttle)
+    known = ServerFacts() if facts is None else facts
     groups: list[Group] = [
         ManagementPages(bus.namespace, bus.authorizer),
         MessagesApi(bus, counts, throttle),
-        AccessPages(bus.namespace, bus.clock),
+        Exploring(places),
+        Attending(places, lambda index: brokers()[index].name),
+        RuleTesting(places),
+        AccessPages(bus.namespace, bus.clock, known),
         OrphanPages(bus.namespace),
         ReaderPages(bus, places),
     ]
     if overviews is not None:
         groups.append(InsightPages(bus.namespace, overviews))
+        name = bus.namespace.settings.name
+        groups.append(SystemPages(known, name, bus.clock, overviews, brokers))
     if read_batch is not None:
         groups.append(StagePages(places, read_batch))
     if pipelines is not None:

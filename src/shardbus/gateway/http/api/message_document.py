@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeVar, overload
 from uuid import UUID
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
@@ -106,9 +106,25 @@ class Message(SaidMessage, kw_only=True):
     locked_until: Maybe[Moment] = UNSET
 
 
-def message_document(entry: Entry, payload: bytes, *, delivery_count: int) -> Message:
-    """A message as its receivers see it, with the properties that the bus has set."""
-    document = Message(
+M = TypeVar("M", bound=Message)
+
+
+@overload
+def message_document(entry: Entry, payload: bytes, *, delivery_count: int) -> Message: ...
+
+
+@overload
+def message_document(entry: Entry, payload: bytes, *, delivery_count: int, shape: type[M]) -> M: ...
+
+
+def message_document(
+    entry: Entry, payload: bytes, *, delivery_count: int, shape: type[Message] = Message
+) -> Message:
+    """A message as its receivers see it, with the properties that the bus has set.
+
+    `shape` is a type of message; members of its own keep their defaults.
+    """
+    document = shape(
         sequence_number=entry.sequence_number,
         state=_STATES.get(entry.state, "active"),
         enqueued_at=_moment(entry.enqueued_at_ms),

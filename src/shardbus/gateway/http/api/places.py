@@ -55,15 +55,24 @@ class EntityPlaces:
             )
         return EntityPlace(handle, address.line)
 
+    def line_of(self, name: str) -> EntityPlace:
+        """The line of a path, of a topic too: that has scheduled messages."""
+        address = parse_address(name)
+        return EntityPlace(self._find(address), address.line)
+
+    def letters_of(self, name: str) -> EntityPlace:
+        """The dead letters of an entity, or those that the path names, to be looked at."""
+        place = self.place(name)
+        line = DEAD_LETTER_LINE if place.line == MAIN_LINE else place.line
+        return EntityPlace(place.handle, line)
+
     def receivable(self, name: str) -> EntityPlace:
         """The line of a path from which messages can be received or removed; Refused otherwise."""
         return self._checked(self.place(name))
 
     def dead_letters(self, name: str) -> EntityPlace:
         """The dead letters of an entity, or those that the path names."""
-        place = self.place(name)
-        line = DEAD_LETTER_LINE if place.line == MAIN_LINE else place.line
-        return self._checked(EntityPlace(place.handle, line))
+        return self._checked(self.letters_of(name))
 
     def sendable(self, name: str) -> EntityHandle:
         """The entity to which messages can be sent; Refused otherwise."""

@@ -31,13 +31,14 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 
 PROPERTIES_MAX: Final = 1_000
 _DEPTH_MAX: Final = 32
+_EXACT_MAX: Final = 2**53
 _MOMENT_MS_MAX: Final = 253_402_300_799_999
 
 
 class TypedProperty(Body, kw_only=True, frozen=True):
     """A value of a type that JSON lacks; `other` can be read but not sent."""
 
-    type: Literal["timestamp", "uuid", "binary", "symbol", "char", "double", "other"]
+    type: Literal["timestamp", "uuid", "binary", "symbol", "char", "double", "long", "other"]
     value: Json
 
 
@@ -75,6 +76,17 @@ def property_document(value: Value) -> object:
     if isinstance(value, bytes):
         return _typed("binary", b64encode(value).decode())
     return _typed("other", plain(value))
+
+
+def exact(value: object) -> object:
+    """A value of JSON in which integers that JavaScript would round are texts with their type."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _EXACT_MAX:
+        return _typed("long", str(value))
+    if isinstance(value, list):
+        return [exact(each) for each in value]
+    if isinstance(value, dict):
+        return {name: exact(each) for name, each in value.items()}
+    return value
 
 
 def read_properties(properties: Mapping[str, object]) -> dict[str, Value]:
@@ -138,6 +150,8 @@ def _read_typed(name: str, kind: str, text: str) -> Value:
                 return Symbol(text.encode("ascii").decode())
             case "char":
                 return Char(ord(text))
+            case "long":
+                return properties_of_json({name: int(text)})[name]
             case _:
                 return float(text)
     except (ValueError, TypeError) as error:

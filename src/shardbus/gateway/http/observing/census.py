@@ -74,6 +74,10 @@ class Census:
         self._is_complete = [False] * count
         self.outages = [""] * count
         """By broker: why it could not be asked; empty when it could."""
+        self.started_ms = [0] * count
+        """By broker: when it was started; 0 before it has answered."""
+        self.restarts = [0] * count
+        """By broker: how often it was started again since it answered first."""
         self._rates: dict[Key, FragmentRate] = {}
         # How many messages have come to and gone from an entity since this process began to count.
         self._moved: dict[int, list[int]] = {}
@@ -170,6 +174,8 @@ class Census:
     def _learn(self, index: int, survey: Survey, elapsed_s: float) -> None:
         rows = self._rows[index]
         if survey.is_new:
+            self.restarts[index] += bool(self.started_ms[index])
+            self.started_ms[index] = survey.started_ms
             kept = {(row.entity_id, row.number) for row in survey.rows}
             for key in [each for each in rows if each not in kept]:
                 del rows[key]

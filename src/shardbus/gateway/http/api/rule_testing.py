@@ -1,0 +1,204 @@
+"""Tries a rule on messages that are there: which match, which fail, and what the action changes."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated, Final, final
+
+from msgspec import Meta, Struct, field
+
+from shardbus.codec.errors import DecodeError
+from shardbus.core.errors import Refused
+from shardbus.core.message import Entry
+from shardbus.core.message_fields import FIELDS
+from shardbus.core.namespace.access import LISTEN, MANAGE
+from shardbus.core.namespace.rule_spec import RuleSpec
+from shardbus.gateway.http.api.call import Call, Row, takes
+from shardbus.gateway.http.api.exploring import scan_of
+from shardbus.gateway.http.api.finding import StoredMessage
+from shardbus.gateway.http.api.places import EntityPlaces
+from shardbus.gateway.http.api.route import NAME, Route
+from shardbus.gateway.http.api.rule_forms import NewRule, rule_spec
+from shardbus.gateway.http.document import Count, Text, one_of, told
+from shardbus.gateway.http.server.gate import Gate
+from shardbus.rules.document import filter_of, rule_of, typed_value
+from shardbus.rules.index import RuleIndex, SubscriptionMatch
+from shardbus.rules.lexer import Mistake
+from shardbus.rules.scope import SEED_BYTES
+from shardbus.rules.text import text_of
+from shardbus.rules.values import Property, Value
+
+COUNT_MAX: Final = 200
+SOURCES_MAX: Final = 8
+_SUBSCRIPTION: Final = 1
+_NAMES: Final = {each.number: f"sys.{each.dialect}" for each in FIELDS if each.number >= 0}
+
+
+class RuleTest(NewRule, kw_only=True, frozen=True):
+    sources: Annotated[
+        Annotated[list[Text], Meta(max_length=SOURCES_MAX)],
+        told("The entities whose messages are tried; by default the subscription itself."),
+    ] = field(default_factory=list)
+    count: Annotated[
+        int, Meta(ge=0, le=COUNT_MAX, description="How many of the newest messages of each.")
+    ] = COUNT_MAX
+
+
+class SyntaxMistake(Struct, kw_only=True):
+    part: Annotated[str, one_of("filter", "action")]
+    message: str
+    line: Annotated[Count, told("From 1; 0 when the mistake has no place.")]
+    column: Count
+
+
+class ValueChange(Struct, kw_only=True):
+    name: Annotated[str, told("A property, or a message field with `sys.` before it.")]
+    before: str | None
+    after: Annotated[str | None, told("Null: it is removed.")]
+
+
+class Trial(Struct, kw_only=True):
+    number: str
+    source: str
+    outcome: Annotated[str, one_of("matched", "not_matched", "error")]
+    error: str
+    changes: list[ValueChange]
+
+
+class RuleTested(Struct, kw_only=True):
+    syntax_error: SyntaxMistake | None
+    examined: Count
+    matched: Count
+    not_matched: Count
+    failed: Count
+    results: list[Trial]
+
+
+@final
+class RuleTesting:
+    """A Group of the API."""
+
+    def __init__(self, places: EntityPlaces) -> None:
+        self._places = places
+        self._gate = Gate(places.bus.namespace, places.bus.authorizer)
+
+    def rows(self) -> list[Row]:
+        return [
+            takes(
+                Route(
+                    "/api/v1/entities/{name}/rule-test",
+                    "Try a rule on the newest messages of a subscription, or of other entities.",
+                    RuleTested,
+                    method="POST",
+                    right=LISTEN,
+                    otherwise=MANAGE,
+                    parameters=(NAME,),
+                ),
+                RuleTest,
+                self._test,
+            )
+        ]
+
+    async def _test(self, call: Call[RuleTest]) -> RuleTested:
+        self._places.line_of(call.name)
+        for source in call.body.sources:
+            self._gate.require(call.request, LISTEN, source, otherwise=MANAGE)
+        rule = rule_spec("tried", call.body)
+        result = RuleTested(
+            syntax_error=_mistake_in(rule),
+            examined=0,
+            matched=0,
+            not_matched=0,
+            failed=0,
+            results=[],
+        )
+        if result.syntax_error is not None or not call.body.count:
+            return result
+        self._places.pay(1)
+        index = RuleIndex()
+        index.add(_SUBSCRIPTION, rule_of(rule))
+        for source in call.body.sources or [call.name]:
+            for entry in await self._newest(source, call.body.count):
+                _note(result, _tried(index, entry, source))
+        return result
+
+    async def _newest(self, source: str, count: int) -> list[Entry]:
+        scan, _ = await scan_of(self._places, self._places.line_of(source), is_backward=True)
+        found: list[Entry] = []
+        while len(found) < count and (batch := await scan.batch()):
+            for entry in batch:
+                scan.passed(entry)
+            found += batch
+        return found[:count]
+
+
+def _mistake_in(rule: RuleSpec) -> SyntaxMistake | None:
+    for part in ("filter", "action"):
+        try:
+            if part == "filter":
+                filter_of(rule.filter)
+            else:
+                rule_of(rule)
+        except Refused as refusal:
+            line = refusal.line if isinstance(refusal, Mistake) else 0
+            column = refusal.column if isinstance(refusal, Mistake) else 0
+            return SyntaxMistake(part=part, message=refusal.message, line=line, column=column)
+    return None
+
+
+def _tried(index: RuleIndex, entry: Entry, source: str) -> Trial:
+    trial = Trial(
+        number=str(entry.sequence_number),
+        source=source,
+        outcome="not_matched",
+        error="",
+        changes=[],
+    )
+    try:
+        message = StoredMessage(entry)
+        matches = index.match(message, secrets.token_bytes(SEED_BYTES))
+        if matches:
+            _tell(trial, matches[0], message)
+    except (ValueError, DecodeError) as error:
+        trial.outcome, trial.error = "error", str(error)
+    return trial
+
+
+def _tell(trial: Trial, match: SubscriptionMatch, message: StoredMessage) -> None:
+    if match.failures:
+        trial.outcome, trial.error = "error", match.failures[0].reason
+        return
+    trial.outcome = "matched"
+    before = message.properties()
+    for copy in match.copies:
+        for folded, new in copy.changes.properties.items():
+            old = before.get(folded)
+            known = new if new is not None else old
+            trial.changes.append(
+                ValueChange(
+                    name=known.name if known is not None else folded,
+                    before=None if old is None else _shown(old),
+                    after=None if new is None else _shown(new),
+                )
+            )
+        for number, value in copy.changes.system.items():
+            old_value = message.system(number)
+            trial.changes.append(
+                ValueChange(name=_NAMES[number], before=_text(old_value), after=_text(value))
+            )
+
+
+def _note(result: RuleTested, trial: Trial) -> None:
+    result.examined += 1
+    result.matched += trial.outcome == "matched"
+    result.not_matched += trial.outcome == "not_matched"
+    result.failed += trial.outcome == "error"
+    result.results.append(trial)
+
+
+def _shown(value: Property) -> str:
+    return typed_value(value).text
+
+
+def _text(value: Value) -> str | None:
+    return None if value is None else text_of(value) or str(value)
