@@ -1,5 +1,7 @@
 """A broker whose store fails: what it says of its fragments, and what the bus says of them."""
 
+import asyncio
+
 import pytest
 
 from shardbus.broker.access.auth import Authorizer, development_rule
@@ -20,7 +22,7 @@ from shardbus.stores.base.store import FragmentId
 from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.support.refusals import unavailability
 from tests.unit.broker.hosts import InlineWorker
-from tests.unit.broker.house import House, send_of
+from tests.unit.broker.house import LATENCY_S, House, send_of
 
 
 class Desk:
@@ -153,3 +155,17 @@ def test_the_list_of_problems_has_an_end(desk: Desk) -> None:
 
     assert len(problems) == PROBLEMS_MAX + 1
     assert problems[-1] == "and 3 more"
+
+
+def test_joining_waits_for_creations_that_are_still_under_way(house: House, desk: Desk) -> None:
+    """R28: otherwise the id of an entity that was being created could be given out again."""
+    slow = Entity(7, "slow", desk.namespace.new_spec(), 0)
+    house.latency_s = 1.0
+    creating = house.loop.create_task(desk.broker.create_fragments(slow, [0]))
+    house.loop.run_until_complete(asyncio.sleep(0))
+    house.latency_s = LATENCY_S
+
+    highest = house.loop.run_until_complete(desk.broker.join("", is_empty_expected=True))
+
+    assert highest == slow.entity_id
+    house.loop.run_until_complete(creating)
