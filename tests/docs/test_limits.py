@@ -25,7 +25,7 @@ from shardbus.core.limits import (
 )
 from shardbus.gateway.admission import admission as places_of_connections
 from shardbus.gateway.admission import amqp as amqp_admission
-from shardbus.gateway.admission import holdings, newcomers, unread
+from shardbus.gateway.admission import holdings, newcomers
 from shardbus.gateway.admission import http as http_admission
 from shardbus.gateway.amqp.connection import protocol, totals
 from shardbus.gateway.amqp.links import attach, inbound, outbound, receivers
@@ -149,12 +149,12 @@ SAID: Final = {
     ],
     "bytes sent that are not read": [
         totals.UNREAD_BYTES_MAX // MB,
-        unread.PROGRESS_BYTES // KB,
+        holdings.PROGRESS_BYTES // KB,
     ],
     "messages and answers that wait for": [outbound.WAITING_BYTES_MAX // MB],
     "answers that are not read": [
         http_admission.ANSWERS_BYTES_MAX // MB,
-        unread.PROGRESS_BYTES // KB,
+        holdings.PROGRESS_BYTES // KB,
     ],
     "wrong keys": [slowdown.WAITING_MAX, slowdown.WAITING_OF_PEER_MAX],
     "a token of either kind": [sas.TOKEN_CHARACTERS_MAX],

@@ -1,6 +1,7 @@
 """Who goes when all together have not read too much (docs/adr/0039)."""
 
-from shardbus.gateway.admission.unread import PROGRESS_BYTES, Unread
+from shardbus.gateway.admission.holdings import PROGRESS_BYTES
+from shardbus.gateway.admission.unread import Unread
 
 MB = 1024 * 1024
 

@@ -6,7 +6,7 @@ from collections.abc import Container
 from typing import Final, Protocol, final
 
 PROGRESS_BYTES: Final = 64 * 1024
-"""A connection that has sent this much more is making progress."""
+"""A connection that has sent, or read, this much more is making progress."""
 
 
 class Holder(Protocol):
@@ -18,7 +18,9 @@ class Holder(Protocol):
 
 
 @final
-class _Held:
+class Held:
+    """The bytes that one connection occupies, and since when it has made no progress."""
+
     def __init__(self, now_ms: int) -> None:
         self.size_bytes = 0
         # The size when it last made progress, and when that was.
@@ -42,7 +44,7 @@ class Holdings:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.total_bytes = 0
-        self._held: dict[Holder, _Held] = {}
+        self._held: dict[Holder, Held] = {}
 
     @property
     def is_too_much(self) -> bool:
@@ -61,7 +63,7 @@ class Holdings:
         if held is None:
             if not size_bytes:
                 return
-            held = _Held(now_ms)
+            held = Held(now_ms)
             self._held[holder] = held
         self.total_bytes += size_bytes - held.size_bytes
         held.size_bytes = size_bytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol, final
 
-PROGRESS_BYTES: Final = 64 * 1024
-"""A client that has read this much is making progress."""
+from shardbus.gateway.admission.holdings import PROGRESS_BYTES, Held
+
 ROOM_SHARE: Final = 16
 """When the total is too large, this additional share of the bound is freed, because all connections
 are examined then.
@@ -25,19 +25,6 @@ class AnswerReader(Protocol):
 
 
 @final
-class _Lag:
-    def __init__(self, now_ms: int) -> None:
-        self.size_bytes = 0
-        # The size when it last made progress, and when that was.
-        self.mark_bytes = 0
-        self.since_ms = now_ms
-
-    def cost(self, now_ms: int) -> int:
-        """Bytes times time: what it takes from others."""
-        return self.size_bytes * (now_ms - self.since_ms + 1)
-
-
-@final
 class Unread:
     """How far each connection is behind.
 
@@ -49,7 +36,7 @@ class Unread:
     def __init__(self, bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self.total_bytes = 0
-        self._lags: dict[AnswerReader, _Lag] = {}
+        self._lags: dict[AnswerReader, Held] = {}
 
     def note(self, reader: AnswerReader, size_bytes: int, now_ms: int) -> None:
         """Note a connection's unread bytes; the costliest connections, perhaps this one, may have
@@ -59,7 +46,7 @@ class Unread:
         if lag is None:
             if not size_bytes:
                 return
-            lag = _Lag(now_ms)
+            lag = Held(now_ms)
             self._lags[reader] = lag
         self._put(reader, lag, size_bytes, now_ms)
         if self.total_bytes > self.bytes_max:
@@ -71,7 +58,7 @@ class Unread:
         if lag is not None:
             self.total_bytes -= lag.size_bytes
 
-    def _put(self, reader: AnswerReader, lag: _Lag, size_bytes: int, now_ms: int) -> None:
+    def _put(self, reader: AnswerReader, lag: Held, size_bytes: int, now_ms: int) -> None:
         self.total_bytes += size_bytes - lag.size_bytes
         lag.size_bytes = size_bytes
         if not size_bytes:

@@ -1,4 +1,4 @@
-"""The slots of a database: which there are, to which namespace they belong, how one is opened."""
+"""The slots of a database: listing them, their namespaces, and opening one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Holding:
 
 
 def holdings(address: Address) -> list[Holding]:
-    """What all slots of a database say, also those that are being served; nothing is changed."""
+    """The holdings of all slots of a database, served or not; nothing is changed."""
     link = Link(address, settings_of("look", is_reader=True))
     try:
         if examine(link, is_full=False) == 0:
@@ -73,7 +73,7 @@ def make_slot(address: Address, slot: int) -> None:
 
 
 class _Unclaimed(StoreError):
-    """The slot belongs to no namespace yet, and nobody said to which it is to belong."""
+    """The slot belongs to no namespace yet, and none was given."""
 
 
 @final
@@ -162,21 +162,21 @@ class KeptSlot:
 
     def _lost(self, state: str) -> StoreError:
         return StoreError(
-            f"{self._called()} {state}, but the namespace has fragments in it. Nothing was made in "
-            "its place. Restore a copy of the database, or name the one in which it is; if it is "
-            "lost for good, `shardbus check --adopt` makes an empty one"
+            f"{self._called()} {state}, but the namespace has fragments in it. No new store "
+            "was created. Restore a copy of the database, or name the right one; if the store is "
+            "lost for good, `shardbus check --adopt` creates an empty one"
         )
 
     def _foreign(self, found: str, wanted: str) -> StoreError:
         return StoreError(
-            f"{self._called()} belongs to the namespace {found}, and not to {wanted}, which the "
-            "catalogue is of. Nothing was changed. Name the database of this namespace, or restore "
-            "the catalogue of that one; `shardbus check --adopt` lets this namespace take the "
-            "store over and keeps what is in it as orphans"
+            f"{self._called()} belongs to the namespace {found}, but the catalogue to "
+            f"{wanted}. Nothing was changed. Name the database of this namespace, or restore the "
+            "catalogue of the other one; `shardbus check --adopt` lets this namespace take the "
+            "store over and keeps its fragments as orphans"
         )
 
 
 def common_id(found: list[Holding]) -> str:
-    """The namespace to which all slots belong that belong to one; empty if there are several."""
+    """The namespace of all slots that belong to one; empty if there are several."""
     ids = {held.namespace_id for held in found if held.namespace_id}
     return ids.pop() if len(ids) == 1 else ""

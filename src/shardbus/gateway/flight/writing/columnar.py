@@ -15,9 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardbus.codec import codes
-from shardbus.codec.encoder import NULL, encode_symbol
-from shardbus.core.message_fields import ANNOTATIONS, PROPERTY_FIELDS, SENT_TEXTS
-from shardbus.gateway.flight.writing.drafts import DATA
+from shardbus.codec.encoder import NULL
+from shardbus.gateway.flight.writing.drafts import ANNOTATION_KEYS, DATA, PROPERTY_COLUMNS
 
 if TYPE_CHECKING:
     Values = pa.Array[pa.Scalar[pa.DataType]]
@@ -34,12 +33,6 @@ _BYTE: Final = [bytes([number]) for number in range(256)]
 _BYTES: Final = pa.array(_BYTE, pa.binary())
 _TEXT_STARTS: Final = pa.array([b"\xa1" + byte for byte in _BYTE], pa.binary())
 _BODY_STARTS: Final = pa.array([DATA + b"\xa0" + byte for byte in _BYTE], pa.binary())
-_ANNOTATIONS: Final = tuple(
-    (each.column, encode_symbol(each.key))
-    for each in SENT_TEXTS
-    if each.column and each.section == ANNOTATIONS
-)
-_FIELDS: Final = tuple(each.column if each.is_sent else "" for each in PROPERTY_FIELDS)
 _ZERO: Final = pa.scalar(0, pa.int32())
 _ONE: Final = pa.scalar(1, pa.int32())
 _TWO: Final = pa.scalar(2, pa.int32())
@@ -77,7 +70,7 @@ def is_encoded_here(names: set[str]) -> bool:
 def _add_annotations(parts: list[Part], columns: dict[str, Values]) -> None:
     content: list[Part] = []
     count = 0
-    for name, key in _ANNOTATIONS:
+    for name, key in ANNOTATION_KEYS:
         if _has(columns, name):
             content += (key, *_sized(_texts(columns[name])))
             count += 2
@@ -86,7 +79,7 @@ def _add_annotations(parts: list[Part], columns: dict[str, Values]) -> None:
 
 
 def _add_fields(parts: list[Part], columns: dict[str, Values]) -> None:
-    names = list(_FIELDS)
+    names = list(PROPERTY_COLUMNS)
     while names and not _has(columns, names[-1]):
         names.pop()
     content: list[Part] = []

@@ -31,13 +31,14 @@ DATA: Final = b"\x00\x53\x75"
 KEY_COLUMNS: Final = ("session_id", "partition_key")
 """The columns that decide about the fragment of a row."""
 _SCHEDULED: Final = encode_symbol(field_named("scheduled_at").key)
-# The columns of the properties section by place; empty where a row has none.
-_ANNOTATIONS: Final = [
+ANNOTATION_KEYS: Final = [
     (each.column, encode_symbol(each.key))
     for each in SENT_TEXTS
     if each.column and each.section == ANNOTATIONS
 ]
-_FIELDS: Final = tuple(each.column if each.is_sent else "" for each in PROPERTY_FIELDS)
+"""The columns that are annotations, with their encoded keys."""
+PROPERTY_COLUMNS: Final = tuple(each.column if each.is_sent else "" for each in PROPERTY_FIELDS)
+"""The columns of the properties section by place; empty where a row has none."""
 
 
 @final
@@ -98,7 +99,7 @@ class Drafts:
         if self.messages is not None:
             return self.messages.values(self.count)
         fields = self._fields()
-        annotated = [(key, self.texts[name]) for name, key in _ANNOTATIONS if name in self.texts]
+        annotated = [(key, self.texts[name]) for name, key in ANNOTATION_KEYS if name in self.texts]
         messages: list[bytes] = []
         for row in range(self.count):
             original = self.originals[row] if self.originals else None
@@ -149,7 +150,7 @@ class Drafts:
 
     def _fields(self) -> list[Column | None]:
         """A column for each field of the properties, up to the last one that has a column."""
-        fields = [self.texts.get(name) for name in _FIELDS]
+        fields = [self.texts.get(name) for name in PROPERTY_COLUMNS]
         while fields and fields[-1] is None:
             fields.pop()
         return fields
