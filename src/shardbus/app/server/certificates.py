@@ -1,4 +1,4 @@
-"""The certificate of a server, and how it is told to read it again."""
+"""The certificate of a server, and the signal to read it again."""
 
 from __future__ import annotations
 

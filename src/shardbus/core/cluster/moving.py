@@ -1,4 +1,4 @@
-"""Which slots a broker should take or give away, by what its last beat saw."""
+"""Which slots a broker should take or give away, according to the view of its last beat."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class _Free:
 
 @final
 class Moving:
-    """What one broker makes of the views of its beats."""
+    """The conclusions of one broker from the views of its beats."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # Rows that say that they are ours while we do not hold them.
+        # Rows that name us as the owner although we do not serve the slot.
         self.mine: list[SlotRow] = []
         self._wanted: list[SlotRow] = []
         self._free: dict[int, _Free] = {}
@@ -33,7 +33,7 @@ class Moving:
         self._takers: dict[str, int] = {}
         self._counts: dict[str, int] = {}
         self._most = 0
-        # Slots to be given away, and to whom.
+        # The slots to give away, and their new owners.
         self._going: dict[int, str] = {}
         self._picture: list[tuple[str, int, bool]] = []
         self._owners: dict[int, int] = {}
@@ -73,7 +73,7 @@ class Moving:
         return wanted
 
     def surplus(self, tenures: dict[int, Tenure], is_leaving: bool) -> list[Tenure]:
-        """What is to be given away: everything by one who leaves."""
+        """The slots to give away; a broker that leaves gives all of them."""
         if is_leaving:
             return [each for each in tenures.values() if each.state == OWNED]
         going: list[Tenure] = []
@@ -86,11 +86,11 @@ class Moving:
         return going
 
     def is_there(self, incarnation: int) -> bool:
-        """Whether this member may be given something."""
+        """Whether slots may be given to this member."""
         return incarnation in self._takers.values()
 
     def find_heir(self, tenure: Tenure) -> None:
-        """To whom a slot goes whose owner leaves; to nobody if there is no other."""
+        """The member that gets a slot whose owner leaves; nobody if there is no other member."""
         others = {name: count for name, count in self._counts.items() if name != self._name}
         tenure.to, tenure.to_incarnation = self._name, NOBODY
         if others:

@@ -35,7 +35,7 @@ class SlotRow:
 
 @final
 class MemberRow:
-    """A broker that joined and that nobody has declared dead."""
+    """A broker that has joined and was not declared dead."""
 
     def __init__(
         self, name: str, incarnation: int, beat: int, is_leaving: bool, beat_at_ms: int

@@ -1,4 +1,4 @@
-"""Which member should have which slot, as every member works it out for itself."""
+"""Which member should own which slot; every member computes the same answer."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import xxhash
 
 
 def cap(slots: int, members: int) -> int:
-    """How many slots a member takes at most, so that nobody takes everything."""
+    """The most slots that a member takes, so that no member takes all of them."""
     return -(-slots // members)
 
 
 def score(slot: int, name: str) -> int:
-    """Rendezvous hashing: of all members, that with the highest score comes first for a slot."""
+    """Rendezvous hashing: the member with the highest score comes first for a slot."""
     return xxhash.xxh64_intdigest(f"{slot}/{name}".encode())
 
 

@@ -1,4 +1,4 @@
-"""What a broker knows of one slot that it serves, or is about to."""
+"""What a broker knows about one slot that it serves or is about to serve."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class Tenure:
         # As it was when the last beat was sent, and the number of that in which this changed.
         self.commits_at_beat = 0
         self.changed_in = 0
-        # To whom the slot is to go.
+        # The member that the slot is to be given to.
         self.to = ""
         self.to_incarnation = NOBODY
 
     def fence(self) -> Commit:
-        """That of the next commit, or of the one that is under way."""
+        """The fence of the next commit, or of the one under way."""
         return Commit(self.slot, self.epoch, self.incarnation, self.commits + 1)
 
     def committed(self) -> None:
@@ -67,12 +67,12 @@ class Tenure:
         return Give(self.fence(), self.to, self.to_incarnation, data, timeline)
 
     def broke(self) -> None:
-        """The connection broke: whatever was under way may happen, now or later."""
+        """The connection broke: a statement under way may still take effect, now or later."""
         if self.is_committing or self.state in (TAKING, GIVING):
             self.state = UNSURE
 
     def taken(self, epoch: int, commits: int) -> int:
-        """The epoch was raised; answers what is to be thought of what is in memory."""
+        """The epoch was raised; returns what the number of commits says about the state in memory."""
         known, self.commits = self.commits, commits
         was_committing, self.is_committing = self.is_committing, False
         was_loaded, self.is_loaded = self.is_loaded, True

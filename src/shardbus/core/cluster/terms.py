@@ -4,14 +4,14 @@ from typing import Final
 
 # From one beat to the next.
 BEAT_MS: Final = 1_000
-# A broker serves for so long after it sent its last beat that was answered.
+# How long a broker serves after it sent the last beat that was answered.
 LEASE_MS: Final = 3_000
-# A member whose counter stands for so long is dead. What is above the lease is for clocks that do
-# not run at the same rate, and for what happens between looking at a clock and acting.
+# A member whose counter does not change for this long is dead. The difference to the lease allows
+# for clocks of different rates, and for the time between reading a clock and acting.
 SILENCE_MS: Final = 5_000
-# Slots that one broker takes, or gives, at once: each has fragments to load.
+# How many slots a broker takes or gives at once: the fragments of each must be loaded.
 MOVES_AT_ONCE: Final = 4
-# Slots move from broker to broker when nothing has changed for so many beats.
+# For how many beats nothing must have changed before slots move between brokers.
 CALM_BEATS: Final = 3
 
 assert BEAT_MS < LEASE_MS < SILENCE_MS

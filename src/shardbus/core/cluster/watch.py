@@ -16,7 +16,7 @@ from shardbus.core.cluster.terms import SILENCE_MS
 
 @final
 class _Seen:
-    """A counter, and when an answer brought it first."""
+    """A counter, and when an answer first contained it."""
 
     def __init__(self, incarnation: int, beat: int, since_ms: int) -> None:
         self.incarnation = incarnation
@@ -26,13 +26,13 @@ class _Seen:
 
 @final
 class Watch:
-    """What one broker has seen of the counters of the others, without a break."""
+    """What one broker has observed of the counters of the others, without interruption."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
     def begin_anew(self) -> None:
-        """Nobody was watching, or not the same rows: what was seen before says nothing."""
+        """Nobody was watching, or other rows: earlier observations mean nothing."""
         self._seen.clear()
 
     def silent(self, view: View, me: str, sent_ms: int, now_ms: int) -> list[Bury]:

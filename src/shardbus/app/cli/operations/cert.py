@@ -158,7 +158,7 @@ def _serve(certificate: Path, key: Path) -> str:
 
 
 def _hosts_entry(names: list[str]) -> str:
-    """The line that lets names mean this machine; empty when there is nothing to let."""
+    """The line for /etc/hosts that maps names to this machine; empty if none is needed."""
     found = [name for name in names if _is_name(name)]
     return f"127.0.0.1 {' '.join(found)}" if found else ""
 
@@ -198,7 +198,7 @@ def _tell(to: Console, settings: Settings, out: str | None) -> None:
 
 
 def how_to_trust(path: Path) -> dict[str, str]:
-    """By SDK and protocol, how to make it trust the authority in a file."""
+    """How to make each SDK and protocol trust the authority in a file."""
     return {name: text.format(path=str(path)) for name, text in _HOW}
 
 
