@@ -72,7 +72,7 @@ class Tenure:
             self.state = UNSURE
 
     def taken(self, epoch: int, commits: int) -> int:
-        """The epoch was raised; returns what the number of commits says about the state in memory."""
+        """The epoch was raised; returns what the number of commits says about memory."""
         known, self.commits = self.commits, commits
         was_committing, self.is_committing = self.is_committing, False
         was_loaded, self.is_loaded = self.is_loaded, True
