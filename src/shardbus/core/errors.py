@@ -142,6 +142,8 @@ class Unavailable(Exception):
         self.is_unknown = is_unknown
 
 
+# Said of what was certainly not done by a broker that does not serve a slot at this moment.
+NOT_SERVED_TEXT: Final = "The slot moves to another broker, or its broker waits for the database."
 UNKNOWN_TEXT: Final = "The request may or may not have been done: check before you repeat it."
 
 

@@ -121,6 +121,10 @@ class Keeper:
         tenure.is_committing = True
         return tenure.fence()
 
+    def has(self, slot: int) -> bool:
+        """Whether the slot is ours, or may be, and is or will be served again."""
+        return slot in self._tenures
+
     def fence(self, slot: int) -> Commit:
         """The fence with which a commit is sent again."""
         return self._tenures[slot].fence()
@@ -196,6 +200,16 @@ class Keeper:
         else:
             self._drop(tenure)
         return self._decided()
+
+    def withdraw(self, commit: Commit) -> None:
+        """A commit that is not under way will not be sent: it was refused for another reason than
+        its fence, or `Resend` was decided and nobody waits for it any more.
+        """
+        tenure = self._tenures.get(commit.slot)
+        if tenure is None or not tenure.is_committing or tenure.state not in (OWNED, DRAINING):
+            return
+        if tenure.epoch == commit.epoch and tenure.commits == commit.number - 1:
+            tenure.is_committing = False
 
     def answered(self, statement: Statement, answer: Answer, now_ms: int) -> list[Decision]:
         """What came of a statement; False: the row was not as it was expected."""

@@ -23,23 +23,23 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_MAKE: Final = """
+MAKE: Final = """
 INSERT INTO namespace VALUES (true, $1, 1, $2, $3, $4, 0, '') ON CONFLICT DO NOTHING
 """
 _TAKE: Final = "UPDATE namespace SET epoch = epoch + 1, owner = $1 RETURNING epoch"
 _RAISE_EPOCH: Final = "UPDATE namespace SET epoch = epoch + 1 WHERE owner = $1 RETURNING epoch"
 # The first statement of every write, as for a slot.
 _FENCE: Final = "UPDATE namespace SET epoch = epoch WHERE epoch = $1 RETURNING epoch"
-_RAISE: Final = "UPDATE namespace SET next_entity_id = $1 WHERE next_entity_id < $1"
-_BEGIN: Final = """
+RAISE_IDS: Final = "UPDATE namespace SET next_entity_id = $1 WHERE next_entity_id < $1"
+BEGIN: Final = """
 INSERT INTO unfinished VALUES ($1, $2, $3, false) ON CONFLICT (id) DO UPDATE SET
 document = excluded.document, checksum = excluded.checksum, is_final = false
 """
-_PUT: Final = """
+PUT: Final = """
 INSERT INTO entity VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO UPDATE SET
 document = excluded.document, checksum = excluded.checksum
 """
-_REMOVE: Final = (
+REMOVE: Final = (
     """
     INSERT INTO unfinished SELECT id, document, checksum, true FROM entity
     WHERE id = ANY ($1::bigint[]) ON CONFLICT (id) DO UPDATE SET
@@ -47,8 +47,8 @@ _REMOVE: Final = (
     """,
     "DELETE FROM entity WHERE id = ANY ($1::bigint[])",
 )
-_FINISH: Final = "DELETE FROM unfinished WHERE id = ANY ($1::bigint[])"
-_SET_RULES: Final = "UPDATE namespace SET rules = $1, rules_checksum = $2"
+FINISH: Final = "DELETE FROM unfinished WHERE id = ANY ($1::bigint[])"
+SET_RULES: Final = "UPDATE namespace SET rules = $1, rules_checksum = $2"
 
 Statement = tuple[str, tuple[object, ...]]
 
@@ -74,7 +74,7 @@ class PostgresCatalogue:
         # Ids that were given out; those of entities that were not begun need not survive.
         self._last_entity_id = 0
         try:
-            self._link.fetch(_MAKE, namespace_id, now_ms, b"[]", checksum_of(0, "[]"))
+            self._link.fetch(MAKE, namespace_id, now_ms, b"[]", checksum_of(0, "[]"))
             self._epoch = int(self._link.fetch(_TAKE, self._owner)[0][0])
         except BaseException:
             self._link.close()
@@ -116,31 +116,31 @@ class PostgresCatalogue:
         return self._last_entity_id
 
     def raise_ids(self, above: int) -> None:
-        self._write((_RAISE, (above + 1,)))
+        self._write((RAISE_IDS, (above + 1,)))
 
     def begin(self, entity: Entity) -> None:
         check_unfinished(int(self._read("SELECT count(*) FROM unfinished")[0][0]))
         self._write(
-            (_BEGIN, (entity.entity_id, *_document(entity))), (_RAISE, (entity.entity_id + 1,))
+            (BEGIN, (entity.entity_id, *document_of(entity))), (RAISE_IDS, (entity.entity_id + 1,))
         )
 
     def put(self, entity: Entity) -> None:
         name_key = encoded(entity.name.lower())
         self._write(
-            (_PUT, (entity.entity_id, name_key, *_document(entity))),
-            (_FINISH, ([entity.entity_id],)),
-            (_RAISE, (entity.entity_id + 1,)),
+            (PUT, (entity.entity_id, name_key, *document_of(entity))),
+            (FINISH, ([entity.entity_id],)),
+            (RAISE_IDS, (entity.entity_id + 1,)),
         )
 
     def remove(self, *entity_ids: int) -> None:
-        self._write(*((sql, (list(entity_ids),)) for sql in _REMOVE))
+        self._write(*((sql, (list(entity_ids),)) for sql in REMOVE))
 
     def finish(self, *entity_ids: int) -> None:
-        self._write((_FINISH, (list(entity_ids),)))
+        self._write((FINISH, (list(entity_ids),)))
 
     def set_rules(self, rules: Sequence[AccessRule]) -> None:
         text = rules_to_json(rules)
-        self._write((_SET_RULES, (encoded(text), checksum_of(0, text))))
+        self._write((SET_RULES, (encoded(text), checksum_of(0, text))))
 
     def size_bytes(self) -> int:
         return catalogue_bytes(self._address)
@@ -225,6 +225,6 @@ class PostgresCatalogue:
         return Fenced(self._fenced)
 
 
-def _document(entity: Entity) -> tuple[bytes, int]:
+def document_of(entity: Entity) -> tuple[bytes, int]:
     text = entity.to_json()
     return encoded(text), checksum_of(entity.entity_id, text)

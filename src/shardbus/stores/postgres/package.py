@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import final
 
 from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, Watch, broker_name, copy_name
 from shardbus.stores.base.check import CatalogueReport, Damage, Progress, Repaired, StoreReport
+from shardbus.stores.base.cluster import Making
 from shardbus.stores.base.moving import Mark, StoreTally
 from shardbus.stores.base.package import Site
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.bulk import PostgresBulk
 from shardbus.stores.postgres.catalogue import PostgresCatalogue, has_namespace
+from shardbus.stores.postgres.cluster import Cluster, find_cluster, open_cluster, refuse_cluster
 from shardbus.stores.postgres.copy import (
     CatalogueSnapshot,
     PostgresSnapshot,
@@ -47,7 +49,9 @@ class PostgresStores:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._address = Address(f"postgresql:{site.address}")
+        # Several are of a cluster; only what is read there is asked for here.
+        self._addresses = [Address(url) for url in f"postgresql:{site.address}".split()]
+        self._address = self._addresses[0]
 
     def describe(self) -> str:
         return f"the database {self._address.shown}"
@@ -76,18 +80,24 @@ class PostgresStores:
             refuse_moved(link)
         finally:
             link.close()
+        self._refuse_cluster()
         self._id_for_catalogue("")
 
     def open_catalogue(self, *, now_ms: int, new_id: str) -> PostgresCatalogue:
+        self._refuse_cluster()
         prepare(self._address, is_full=self._site.durability == "full")
         namespace_id = self._id_for_catalogue(new_id)
         return PostgresCatalogue(self._address, now_ms=now_ms, namespace_id=namespace_id)
 
     def open_store(self, name: str) -> KeptSlot:
+        self._refuse_cluster()
         return KeptSlot(self._address, name, self._site.durability)
 
     def open_bulk(self, name: str) -> PostgresBulk:
-        return PostgresBulk(self._address, slot_of(name))
+        slot = slot_of(name)
+        if len(self._addresses) > 1:
+            return PostgresBulk(find_cluster(self._addresses).store_of(slot).address, slot)
+        return PostgresBulk(self._address, slot)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -194,6 +204,12 @@ class PostgresStores:
     def adopt(self, *, now_ms: int, new_id: str) -> list[str]:
         raise StoreError(f"nothing is adopted in {self._address.shown} yet: {RESTORE}")
 
+    def _refuse_cluster(self) -> None:
+        """A single server would take the slots of a cluster's nodes from them."""
+        if len(self._addresses) > 1:
+            raise StoreError("a single server has one database: several are for `shardbus node`")
+        refuse_cluster(self._address)
+
     @contextmanager
     def _linked(self, name: str) -> Iterator[Link]:
         link = Link(self._address, settings_of(name))
@@ -242,3 +258,8 @@ def _listed(found: list[Holding]) -> str:
 
 def stores(site: Site) -> PostgresStores:
     return PostgresStores(site)
+
+
+def cluster(urls: Sequence[str], making: Making) -> Cluster:
+    """The cluster of these databases, which is made if there is none."""
+    return open_cluster([Address(url) for url in urls], making)

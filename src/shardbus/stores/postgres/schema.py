@@ -12,7 +12,7 @@ from shardbus.stores.postgres.link import Address, Link, Row
 from shardbus.stores.postgres.moving import refuse_moved
 
 SCHEMA: Final = "shardbus"
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 SERVER_VERSION_MIN: Final = 14
 # "SBpg": one process at a time makes the schema or brings it up to date.
 _SCHEMA_LOCK: Final = 0x53427067

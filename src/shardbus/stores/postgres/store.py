@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar, final
 
+from shardbus.stores.base.lease import SlotLease
 from shardbus.stores.base.package import Durability
 from shardbus.stores.base.store import (
     Fenced,
@@ -43,7 +44,15 @@ class PostgresStore(ChunkedReads):
     # The free space is known to the server, and watched by its operator.
     shortage = ""
 
-    def __init__(self, address: Address, slot: int, *, durability: Durability = "full") -> None:
+    def __init__(
+        self,
+        address: Address,
+        slot: int,
+        *,
+        durability: Durability = "full",
+        lease: SlotLease | None = None,
+    ) -> None:
+        """With a lease, the slot belongs to it for as long as the lease says."""
         name = f"broker-{slot}"
         is_relaxed = durability == "relaxed"
         self._writing = Link(address, settings_of(name, is_relaxed=is_relaxed))
@@ -51,7 +60,7 @@ class PostgresStore(ChunkedReads):
         self._slot = slot
         # The connection for reads, and the epoch for which its server was verified.
         self._seen = (0, 0)
-        self._writer = SlotWriter(self._writing, slot, f"{name} on {here()}")
+        self._writer = SlotWriter(self._writing, slot, f"{name} on {here()}", lease)
         try:
             self._writer.take()
             super().__init__(

@@ -15,7 +15,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, final
 
+from shardbus.core.cluster.statement import Commit
 from shardbus.core.fragment.change import new_counters
+from shardbus.stores.base.lease import SlotLease
 from shardbus.stores.base.store import Fenced, FragmentCommit, FragmentId, NotStored, StoreError
 from shardbus.stores.chunked.batch import planned
 from shardbus.stores.chunked.chunk import (
@@ -69,6 +71,11 @@ _OWNER: Final = "SELECT owner, epoch FROM slot WHERE slot = $1"
 # Slot, epoch, number, where the slot is, fragments, where they are, counters, and the rows.
 _COMMIT: Final = "SELECT * FROM commit_v1({})".format(", ".join(f"${n}" for n in range(1, 25)))
 _FENCE: Final = "SELECT fence_v1($1, $2, $3, $4)"
+# With the incarnation that leases the slot.
+_LEASED_COMMIT: Final = "SELECT * FROM commit_v2({})".format(
+    ", ".join(f"${n}" for n in range(1, 26))
+)
+_LEASED_FENCE: Final = "SELECT fence_v2($1, $2, $3, $4, $5)"
 _NEXT_PART: Final = "SELECT max(id) FROM part WHERE id BETWEEN $1 AND $2"
 _FRAGMENTS: Final = """
 SELECT entity_id, number, local FROM fragment WHERE slot = $1 AND NOT is_deleted
@@ -147,7 +154,8 @@ class SlotWriter:
     what became of the last commit.
     """
 
-    def __init__(self, link: Link, slot: int, owner: str) -> None:
+    def __init__(self, link: Link, slot: int, owner: str, lease: SlotLease | None = None) -> None:
+        """Without a lease, whoever takes the slot has it."""
         self.turn = threading.Lock()
         # Whether the outcome of the last transaction is unknown.
         self.is_unsettled = False
@@ -158,6 +166,9 @@ class SlotWriter:
         self._stages = PostgresStages(link)
         self._slot = slot
         self._owner = owner
+        self._lease = lease
+        # The last that was sent under the lease.
+        self._sent: Commit | None = None
         self._epoch = 0
         self._commits = 0
         self._at: Tid = NOWHERE
@@ -182,6 +193,9 @@ class SlotWriter:
             raise StoreError(
                 f"{self._link.address.shown} is being examined or copied; wait until that is done"
             )
+        if self._lease is not None:
+            self._epoch, self._commits = self._lease.held()
+            return
         row = self._link.row(_TAKE, self._slot, self._owner)
         if row is None:
             raise StoreError(f"{self._link.address.shown} has no slot {self._slot}")
@@ -241,6 +255,9 @@ class SlotWriter:
 
         LinkLost when that takes too long: then the next one asks.
         """
+        if self._lease is not None:
+            self._settle_leased(self._lease)
+            return
         deadline = time.monotonic() + SETTLE_S
         row: Row | None = None
         while True:
@@ -273,6 +290,17 @@ class SlotWriter:
         with suppress(StoreError):
             self._link.fetch(_SERVE, SERVED_LOCK)
 
+    def _settle_leased(self, lease: SlotLease) -> None:
+        self._forget()
+        sent = self._sent
+        try:
+            if sent is not None and lease.outcome(sent):
+                self._commits = sent.number
+        except Fenced as error:
+            self._fenced = str(error)
+            raise
+        self.is_unsettled = False
+
     def _check_own(self) -> None:
         if self._fenced:
             raise Fenced(self._fenced)
@@ -284,13 +312,20 @@ class SlotWriter:
 
         def transaction() -> None:
             self._link.execute("BEGIN")
-            fence = (self._slot, self._epoch, self._commits + 1, self._at)
-            at = self._link.fetch(_FENCE, *fence)[0][0]
+            at = self._fence()
             work()
             self._link.execute("COMMIT")
             self._at = at
 
         self._write(transaction)
+
+    def _fence(self) -> Tid:
+        fence = (self._slot, self._epoch, self._commits + 1, self._at)
+        if self._sent is None:
+            at: Tid = self._link.fetch(_FENCE, *fence)[0][0]
+        else:
+            at = self._link.fetch(_LEASED_FENCE, *fence, self._sent.incarnation)[0][0]
+        return at
 
     def _write(self, work: Callable[[], None]) -> None:
         """Do something that is one transaction with the fence, and know whether it happened.
@@ -300,11 +335,12 @@ class SlotWriter:
         for _ in range(ATTEMPTS_MAX):
             self._check_own()
             number = self._commits + 1
+            self._begin(number)
             try:
                 self._attempt(work)
             except LinkLost as error:
                 log.warning("%s: transaction %d may be lost: %s", self._owner, number, error)
-                self.is_unsettled = True
+                self._doubt()
                 self.settle()
                 if self._commits < number:
                     continue
@@ -315,13 +351,36 @@ class SlotWriter:
             "each time in the same transaction. Nothing of it was stored"
         )
 
+    def _begin(self, number: int) -> None:
+        """Under a lease nothing is sent before it is certain that the slot is ours."""
+        if self._lease is None:
+            return
+        try:
+            sent = self._lease.begin()
+        except Fenced as error:
+            self._fenced = str(error)
+            raise
+        if sent.number != number:
+            # Somebody else has written in between, which no owner of a slot lets happen.
+            self._lease.withdrawn(sent)
+            self._fenced = f"slot {self._slot} has {sent.number - 1} commits, not {number - 1}"
+            raise Fenced(self._fenced)
+        self._sent, self._epoch = sent, sent.epoch
+
+    def _doubt(self) -> None:
+        self.is_unsettled = True
+        if self._lease is not None and self._sent is not None:
+            self._lease.lost(self._sent)
+
     def _attempt(self, work: Callable[[], None]) -> None:
         self._link.warnings.clear()
         try:
             work()
         except (ServerRefused, NotStored) as error:
             self._roll_back()
-            if isinstance(error, ServerRefused) and error.state == FENCED_STATE:
+            is_fenced = isinstance(error, ServerRefused) and error.state == FENCED_STATE
+            self._tell_refused(is_fenced=is_fenced)
+            if is_fenced:
                 self._fall_behind()
                 raise Fenced(self._fenced) from error
             raise
@@ -329,12 +388,25 @@ class SlotWriter:
             raise
         except BaseException:
             self._link.drop()
-            self.is_unsettled = True
+            self._doubt()
             raise
         if self._link.warnings:
             # Done here, but perhaps not on the standby: one cancelled the wait for it. Whoever
             # raises the epoch waits, too, and for all that came before.
             raise LinkLost("; ".join(self._link.warnings))
+        lease, sent = self._lease, self._sent
+        if lease is not None and sent is not None and not lease.committed(sent):
+            raise LinkLost("a connection of the broker was lost meanwhile")
+
+    def _tell_refused(self, *, is_fenced: bool) -> None:
+        """LinkLost when it is our own lease that has raised the epoch in the meantime."""
+        lease, sent = self._lease, self._sent
+        if lease is None or sent is None:
+            return
+        if not is_fenced:
+            lease.withdrawn(sent)
+        elif not lease.refused(sent):
+            raise LinkLost("a connection of the broker was lost meanwhile")
 
     def _roll_back(self) -> None:
         """PostgreSQL refused it: nothing was stored, and memory must be loaded again."""
@@ -432,8 +504,12 @@ class SlotWriter:
     def _send(self, arrays: Arrays) -> None:
         locals_ = list(arrays.counters)
         ats = [self._ats.get(local, NOWHERE) for local in locals_]
+        sql = _COMMIT
+        leased_by: tuple[int, ...] = ()
+        if self._sent is not None:
+            sql, leased_by = _LEASED_COMMIT, (self._sent.incarnation,)
         at, found, where = self._link.fetch(
-            _COMMIT,
+            sql,
             self._slot,
             self._epoch,
             self._commits + 1,
@@ -443,6 +519,7 @@ class SlotWriter:
             list(arrays.counters.values()),
             arrays.mask,
             *arrays.columns,
+            *leased_by,
         )[0]
         self._at = at
         self._ats.update(zip(found or (), where or (), strict=True))

@@ -1,0 +1,91 @@
+"""Databases that several brokers share, each serving the slots that it leases.
+
+The module of a kind of store that can be shared has a function `cluster(addresses, making) ->
+SharedStores`, beside `stores` (`base/package.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, final
+
+from shardbus.stores.base.catalogue import KeptCatalogue
+from shardbus.stores.base.lease import LeaseTable, SlotLease
+from shardbus.stores.base.package import Durability, KeptStore
+from shardbus.stores.base.sight import Lookout
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What a cluster is made of if there is none yet; `slots` are those of each store."""
+
+    durability: Durability
+    slots: int
+    new_id: str
+    new_secret: bytes
+
+
+class SharedCatalogue(KeptCatalogue, Protocol):
+    """A catalogue that all gateways have open, and that one at a time changes. Blocking.
+
+    `known_version` is the version that was read or written last.
+    """
+
+    known_version: int
+
+    def take_turn(self) -> tuple[int, int] | None:
+        """The number of the turn and the version of the namespace; None: another gateway has it."""
+        ...
+
+    def end_turn(self) -> None: ...
+
+
+class SharedStore(Protocol):
+    """One database of a cluster. What it opens, it opens anew each time."""
+
+    @property
+    def index(self) -> int: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def timeline(self) -> int:
+        """A timeline on which somebody has waited until nobody could serve by the one before."""
+        ...
+
+    @property
+    def shown(self) -> str:
+        """What people may see of its address."""
+        ...
+
+    def leases(self, name: str, about: str) -> LeaseTable: ...
+
+    def lookout(self, name: str) -> Lookout: ...
+
+    def slot(self, lease: SlotLease, durability: Durability) -> KeptStore: ...
+
+
+class SharedStores(Protocol):
+    """All databases of a cluster, in the order of their numbers; the first has the catalogue.
+
+    Slots are numbered through all of them: slot `s` is in store `s % len(stores)`.
+    """
+
+    @property
+    def stores(self) -> Sequence[SharedStore]: ...
+
+    @property
+    def cluster_id(self) -> str: ...
+
+    @property
+    def secret(self) -> bytes:
+        """What its nodes know, and nobody else."""
+        ...
+
+    @property
+    def slot_count(self) -> int: ...
+
+    def open_catalogue(self, now_ms: int) -> SharedCatalogue: ...

@@ -1,0 +1,68 @@
+"""Slots that brokers lease: what a store of a slot asks its lease, and what leases ask a database.
+
+All of this blocks, and is called from threads.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from shardbus.core.cluster.keeper import Answer
+from shardbus.core.cluster.statement import Commit, Statement
+
+
+class LeaseTable(Protocol):
+    """A connection to the database whose slots are leased. Every method may raise StoreError."""
+
+    def open(self) -> None: ...
+
+    def ask(self, statement: Statement) -> Answer:
+        """What came of a statement; after a StoreError that is unknown, and nothing more is
+        answered.
+        """
+        ...
+
+    def settle(self, timeline: int) -> None:
+        """Note that nobody can serve by what a timeline before this one said."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SlotLease(Protocol):
+    """The right to write one slot, for as long as it lasts."""
+
+    @property
+    def slot(self) -> int: ...
+
+    def held(self) -> tuple[int, int]:
+        """The epoch and the number of commits with which it began."""
+        ...
+
+    def begin(self) -> Commit:
+        """The fence of the next commit; waits while it is not certain that the slot is ours.
+
+        Fenced when it is not, StoreError when that takes too long. Exactly one of the methods below
+        is called for each.
+        """
+        ...
+
+    def committed(self, commit: Commit) -> bool:
+        """It is stored. False: a connection was lost meanwhile, ask `outcome`."""
+        ...
+
+    def refused(self, commit: Commit) -> bool:
+        """The fence found another row: the slot is lost. False: ask `outcome`."""
+        ...
+
+    def withdrawn(self, commit: Commit) -> None:
+        """It was not stored, and never will be."""
+        ...
+
+    def lost(self, commit: Commit) -> None:
+        """The connection was lost: ask `outcome`."""
+        ...
+
+    def outcome(self, commit: Commit) -> bool:
+        """Whether it is stored; if not it never will be. Fenced, or StoreError as in `begin`."""
+        ...

@@ -1,0 +1,224 @@
+"""The databases of a cluster: made into one, recognised, and refused when they are of another.
+
+The cluster has the id of its namespace. Its slots are numbered through all of its stores, so that
+the slots of store `i` of `n` are `i`, `i + n`, `i + 2n` and so on: fragments of an entity, which
+have consecutive slots, are spread over the stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+from shardbus.stores.base.cluster import Making
+from shardbus.stores.base.lease import SlotLease
+from shardbus.stores.base.package import Durability
+from shardbus.stores.base.store import StoreError
+from shardbus.stores.postgres.leased_slot import KeptLease
+from shardbus.stores.postgres.leases import PostgresLeases
+from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.lookout import PostgresLookout
+from shardbus.stores.postgres.schema import examine, prepare, settings_of
+from shardbus.stores.postgres.shared_catalogue import SharedCatalogue
+from shardbus.stores.postgres.slots import common_id, holdings
+
+_ROW: Final = "SELECT cluster_id, store, stores, slots, timeline, secret FROM cluster"
+_CLAIM: Final = """
+INSERT INTO cluster VALUES (
+    true, $1, $2, $3, $4, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint,
+    $5
+) ON CONFLICT DO NOTHING
+"""
+_MAKE_SLOTS: Final = """
+INSERT INTO slot SELECT n, 0, 0, '', $3, 0
+FROM generate_series($1::integer, $2::integer, $4::integer) AS n ON CONFLICT DO NOTHING
+"""
+_NAMESPACE: Final = "SELECT namespace_id FROM namespace"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClusterStore:
+    """One database of a cluster, as its row says. A `base_cluster.SharedStore`."""
+
+    address: Address
+    cluster_id: str
+    index: int
+    stores: int
+    slots: int
+    timeline: int
+    secret: bytes
+
+    @property
+    def shown(self) -> str:
+        return self.address.shown
+
+    def leases(self, name: str, about: str) -> PostgresLeases:
+        return PostgresLeases(self.address, name, about)
+
+    def lookout(self, name: str) -> PostgresLookout:
+        return PostgresLookout(self.address, name)
+
+    def slot(self, lease: SlotLease, durability: Durability) -> KeptLease:
+        return KeptLease(self.address, self.cluster_id, lease, durability)
+
+
+@final
+class Cluster:
+    """A `base_cluster.SharedStores`."""
+
+    def __init__(self, stores: Sequence[ClusterStore]) -> None:
+        self.stores = sorted(stores, key=lambda store: store.index)
+        self.cluster_id = self.stores[0].cluster_id
+        self.secret = self.stores[0].secret
+        self.slot_count = sum(store.slots for store in self.stores)
+
+    def store_of(self, slot: int) -> ClusterStore:
+        return self.stores[slot % len(self.stores)]
+
+    def open_catalogue(self, now_ms: int) -> SharedCatalogue:
+        address = self.stores[0].address
+        return SharedCatalogue(address, now_ms=now_ms, namespace_id=self.cluster_id)
+
+
+def open_cluster(addresses: Sequence[Address], making: Making) -> Cluster:
+    """The cluster of these databases, which is made if they belong to none.
+
+    StoreError, and nothing is changed, if they cannot be the databases of one cluster.
+    """
+    durability = making.durability
+    for address in addresses:
+        _check_before(address, durability)
+    found = [_row(address) for address in addresses]
+    _check_alike(addresses, found)
+    for address in addresses:
+        prepare(address, is_full=durability == "full")
+    known = [row for row in found if row is not None]
+    cluster_id = known[0].cluster_id if known else _former_id(addresses, making.new_id)
+    free = _free_indexes(addresses, known)
+    for address, row in zip(addresses, found, strict=True):
+        if row is None:
+            _claim(address, cluster_id, free.pop(0), len(addresses), making)
+    # Somebody else may have been first.
+    rows = [_row(address) for address in addresses]
+    _check_alike(addresses, rows)
+    opened = [row for row in rows if row is not None]
+    for store in opened:
+        _make_slots(store)
+    return Cluster(opened)
+
+
+def find_cluster(addresses: Sequence[Address]) -> Cluster:
+    """The cluster of these databases; StoreError if they are of none. Nothing is changed."""
+    rows = [_row(address) for address in addresses]
+    _check_alike(addresses, rows)
+    opened = [row for row in rows if row is not None]
+    if len(opened) < len(addresses):
+        shown = ", ".join(address.shown for address in addresses)
+        raise StoreError(f"{shown}: there is no cluster of Shardbus yet; start `shardbus node`")
+    return Cluster(opened)
+
+
+def refuse_cluster(address: Address) -> None:
+    """StoreError if a database belongs to a cluster: only its nodes use it."""
+    row = _row(address)
+    if row is not None:
+        raise StoreError(
+            f"{address.shown} belongs to the cluster {row.cluster_id}. Nothing was changed. Use "
+            "`shardbus node --store ...` to serve it, or name another database"
+        )
+
+
+def _check_before(address: Address, durability: Durability) -> None:
+    link = Link(address, settings_of("look", is_reader=True))
+    try:
+        examine(link, is_full=durability == "full")
+    finally:
+        link.close()
+
+
+def _row(address: Address) -> ClusterStore | None:
+    link = Link(address, settings_of("look", is_reader=True))
+    try:
+        if examine(link, is_full=False) < 2:
+            return None
+        found = link.row(_ROW)
+        return None if found is None else ClusterStore(address, *found)
+    finally:
+        link.close()
+
+
+def _check_alike(addresses: Sequence[Address], rows: Sequence[ClusterStore | None]) -> None:
+    known = [row for row in rows if row is not None]
+    for row in known:
+        if row.cluster_id != known[0].cluster_id:
+            raise StoreError(
+                f"{row.shown} belongs to the cluster {row.cluster_id}, and {known[0].shown} to "
+                f"{known[0].cluster_id}. Nothing was changed. Name the databases of one cluster"
+            )
+    indexes: dict[int, Address] = {}
+    for row in known:
+        address = row.address
+        if row.stores != len(addresses):
+            raise StoreError(
+                f"{address.shown} belongs to a cluster of {row.stores} databases, and "
+                f"{len(addresses)} are named. Nothing was changed. Name each of them with --store"
+            )
+        if row.index in indexes:
+            raise StoreError(
+                f"{address.shown} and {indexes[row.index].shown} are both store {row.index} of the "
+                "cluster: the same database, or a copy of it. Nothing was changed. Name each "
+                "database once"
+            )
+        indexes[row.index] = address
+
+
+def _free_indexes(addresses: Sequence[Address], known: Sequence[ClusterStore]) -> list[int]:
+    taken = {store.index for store in known}
+    return [index for index in range(len(addresses)) if index not in taken]
+
+
+def _former_id(addresses: Sequence[Address], new_id: str) -> str:
+    """The id of the namespace that a single server kept in the first database, if one did."""
+    for address in addresses[1:]:
+        if any(held.fragments for held in holdings(address)):
+            raise StoreError(
+                f"{address.shown} holds messages of a single server. Nothing was changed. Name it "
+                "first, and beside it only empty databases"
+            )
+    if len(addresses) > 1 and any(held.fragments for held in holdings(addresses[0])):
+        raise StoreError(
+            f"{addresses[0].shown} holds messages of a single server, and becomes the only "
+            "database of a cluster. Nothing was changed. Name it alone"
+        )
+    link = Link(addresses[0], settings_of("look", is_reader=True))
+    try:
+        row = link.row(_NAMESPACE)
+        return str(row[0]) if row is not None else common_id(holdings(addresses[0])) or new_id
+    finally:
+        link.close()
+
+
+def _claim(address: Address, cluster_id: str, index: int, stores: int, making: Making) -> None:
+    link = Link(address, settings_of("schema"))
+    try:
+        link.fetch(_CLAIM, cluster_id, index, stores, making.slots, making.new_secret)
+    finally:
+        link.close()
+
+
+def _make_slots(store: ClusterStore) -> None:
+    link = Link(store.address, settings_of("schema"))
+    try:
+        last = store.index + (store.slots - 1) * store.stores
+        link.fetch(_MAKE_SLOTS, store.index, last, store.cluster_id, store.stores)
+        sql = "UPDATE slot SET namespace_id = $1 WHERE namespace_id = ''"
+        link.fetch(sql, store.cluster_id)
+        foreign = link.row("SELECT slot FROM slot WHERE namespace_id <> $1", store.cluster_id)
+        if foreign is not None:
+            raise StoreError(
+                f"slot {foreign[0]} of {store.address.shown} belongs to another namespace"
+            )
+    finally:
+        link.close()

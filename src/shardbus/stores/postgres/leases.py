@@ -1,0 +1,103 @@
+"""The statements of leases, as PostgreSQL does them (`core/cluster/statement.py` says what)."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.cluster.keeper import Answer
+from shardbus.core.cluster.rows import TIMELINE_SHIFT, MemberRow, SlotRow, Taken, View
+from shardbus.core.cluster.statement import (
+    Beat,
+    Bury,
+    Give,
+    Join,
+    Leave,
+    Statement,
+    Take,
+)
+from shardbus.stores.base.store import StoreError
+from shardbus.stores.postgres.link import Address, Link, LinkLost
+from shardbus.stores.postgres.schema import settings_of
+
+_TAKE: Final = "SELECT * FROM take_v2($1, $2, $3, $4, $5)"
+_GIVE: Final = "SELECT give_v2($1, $2, $3, $4, $5, $6, $7, $8)"
+_JOIN: Final = "SELECT join_v2($1, $2, $3, $4)"
+_BEAT: Final = "SELECT * FROM beat_v2($1, $2, $3)"
+_BURY: Final = """
+DELETE FROM member WHERE name = $1 AND incarnation = $2 AND beat = $3 RETURNING true
+"""
+_LEAVE: Final = "DELETE FROM member WHERE name = $1 AND incarnation = $2 RETURNING true"
+_SETTLE: Final = "UPDATE cluster SET timeline = greatest(timeline, $1)"
+
+
+@final
+class PostgresLeases:
+    """One connection for statements of leases. A `base_lease.LeaseTable`."""
+
+    def __init__(self, address: Address, name: str, about: str) -> None:
+        """`about` is what the row of the member says to gateways and people."""
+        self._about = about
+        self._link = Link(address, settings_of(f"{name} lease"))
+
+    def open(self) -> None:
+        self._link.open()
+
+    def ask(self, statement: Statement) -> Answer:
+        """Do a statement on this connection; StoreError when it is not known what came of it."""
+        if not self._link.is_open:
+            raise LinkLost("the connection of the leases is gone")
+        self._link.warnings.clear()
+        answer = self._answer(statement)
+        if self._link.warnings:
+            # Done here, but perhaps not on the standby.
+            self._link.drop()
+            raise LinkLost("; ".join(self._link.warnings))
+        return answer
+
+    def settle(self, timeline: int) -> None:
+        self._link.fetch(_SETTLE, timeline)
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _answer(self, statement: Statement) -> Answer:
+        fetch = self._link.fetch
+        if isinstance(statement, Beat):
+            return self._beat(statement)
+        if isinstance(statement, Take):
+            return self._take(statement)
+        if isinstance(statement, Give):
+            held = statement.held
+            return bool(
+                fetch(
+                    _GIVE,
+                    *(held.slot, held.epoch, held.incarnation, held.number - 1),
+                    *(statement.to, statement.to_incarnation, statement.data),
+                    _floor(statement.timeline),
+                )[0][0]
+            )
+        if isinstance(statement, Join):
+            joining = (statement.name, statement.incarnation, statement.seen, self._about)
+            return bool(fetch(_JOIN, *joining)[0][0])
+        if isinstance(statement, Bury):
+            return bool(fetch(_BURY, statement.name, statement.incarnation, statement.beat))
+        if isinstance(statement, Leave):
+            return bool(fetch(_LEAVE, statement.name, statement.incarnation))
+        raise StoreError(f"{type(statement).__name__} is no statement of leases")
+
+    def _take(self, take: Take) -> Taken | bool:
+        asked = (take.slot, take.epoch, take.owner, take.incarnation, _floor(take.timeline))
+        epoch, commits, data = self._link.fetch(_TAKE, *asked)[0]
+        return False if epoch is None else Taken(epoch, commits, data)
+
+    def _beat(self, beat: Beat) -> View:
+        row = self._link.fetch(_BEAT, beat.name, beat.incarnation, beat.is_leaving)[0]
+        is_member, cluster_id, timeline, time_ms = row[:4]
+        columns = [value or [] for value in row[4:]]
+        members = [MemberRow(*each) for each in zip(*columns[:5], strict=True)]
+        slots = [SlotRow(*each) for each in zip(*columns[5:], strict=True)]
+        return View(cluster_id or "", timeline, time_ms, is_member, members, slots)
+
+
+def _floor(timeline: int) -> int:
+    return (timeline - 1) << TIMELINE_SHIFT

@@ -1,0 +1,181 @@
+"""Databases become a cluster, or are refused with a word about what to do, and nothing changed."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardbus.app.server.store_kinds import cluster_of, stores_of
+from shardbus.stores.base.cluster import Making, SharedStores
+from shardbus.stores.base.store import OtherBuild, StoreError
+from shardbus.stores.postgres.link import Address, Link
+from tests.support.postgres import LOCKED, server
+from tests.unit.stores.test_catalogue import entity
+
+MINE = "a" * 32
+OTHER = "b" * 32
+
+
+@pytest.fixture
+def databases() -> Iterator[list[str]]:
+    names = [server().new_database() for _ in range(2)]
+    yield names
+    for name in names:
+        server().drop_database(name)
+
+
+def urls(databases: list[str]) -> list[str]:
+    return [server().url(name) for name in databases]
+
+
+def made(where: list[str], new_id: str = MINE, slots: int = 3) -> SharedStores:
+    return cluster_of(where, Making("full", slots, new_id, b"secret"))
+
+
+def ask(database: str, sql: str) -> list[tuple[object, ...]]:
+    link = Link(Address(server().url(database)), {"search_path": "shardbus"})
+    try:
+        return [tuple(row) for row in link.fetch(sql)]
+    finally:
+        link.close()
+
+
+def test_slots_are_numbered_through_all_databases(databases: list[str]) -> None:
+    """R39"""
+    cluster = made(urls(databases))
+
+    assert cluster.slot_count == 6
+    assert ask(databases[0], "SELECT slot FROM slot ORDER BY 1") == [(0,), (2,), (4,)]
+    assert ask(databases[1], "SELECT slot FROM slot ORDER BY 1") == [(1,), (3,), (5,)]
+
+
+def test_whoever_comes_later_joins_whatever_it_would_have_made(databases: list[str]) -> None:
+    """R41"""
+    first = made(urls(databases))
+    # The order in which they are named does not matter either.
+    later = made(urls(databases[::-1]), OTHER, slots=7)
+
+    assert (later.cluster_id, later.slot_count, later.secret) == (MINE, 6, first.secret)
+    assert [store.shown for store in later.stores] == [store.shown for store in first.stores]
+
+
+def test_a_cluster_that_was_half_made_is_completed(databases: list[str]) -> None:
+    made(urls(databases))
+    server().execute("DELETE FROM shardbus.cluster; DELETE FROM shardbus.slot", databases[1])
+
+    again = made(urls(databases), OTHER)
+
+    assert (again.cluster_id, again.slot_count) == (MINE, 6)
+
+
+def test_databases_of_two_clusters(databases: list[str]) -> None:
+    """R41"""
+    made(urls(databases[:1]))
+    made(urls(databases[1:]), OTHER)
+
+    with pytest.raises(StoreError, match=f"belongs to the cluster {OTHER}.*Nothing was changed"):
+        made(urls(databases))
+
+
+def test_another_number_of_databases_than_the_cluster_has(databases: list[str]) -> None:
+    made(urls(databases[:1]))
+
+    with pytest.raises(StoreError, match="a cluster of 1 databases, and 2 are named"):
+        made(urls(databases))
+    assert ask(databases[1], "SELECT to_regnamespace('shardbus') IS NULL") == [(True,)]
+
+
+def test_one_database_twice(databases: list[str]) -> None:
+    made(urls(databases))
+
+    with pytest.raises(StoreError, match="are both store 0 of the cluster"):
+        made([server().url(databases[0])] * 2)
+
+
+def test_a_single_server_does_not_take_the_slots_of_a_cluster(
+    databases: list[str], tmp_path: Path
+) -> None:
+    """R41"""
+    [url] = urls(databases[:1])
+    made([url])
+    stores = stores_of(tmp_path, url)
+
+    for attempt in (
+        stores.check_start,
+        lambda: stores.open_catalogue(now_ms=1, new_id=OTHER),
+        lambda: stores.open_store("broker-0"),
+    ):
+        with pytest.raises(StoreError, match=r"belongs to the cluster .*shardbus node"):
+            attempt()
+
+
+def test_the_database_of_a_single_server_becomes_a_cluster(
+    databases: list[str], tmp_path: Path
+) -> None:
+    """R39"""
+    [url] = urls(databases[:1])
+    catalogue = stores_of(tmp_path, url).open_catalogue(now_ms=1, new_id=MINE)
+    catalogue.put(entity(1, "orders"))
+    catalogue.close()
+
+    cluster = made([url], OTHER)
+    shared = cluster.open_catalogue(2)
+
+    assert cluster.cluster_id == MINE
+    assert [each.name for each in shared.entities()] == ["orders"]
+    shared.close()
+
+
+def test_a_schema_of_a_later_build(databases: list[str]) -> None:
+    made(urls(databases[:1]))
+    server().execute("UPDATE shardbus.version SET number = 99, oldest = 99", databases[0])
+
+    with pytest.raises(OtherBuild, match="later build"):
+        made(urls(databases[:1]))
+
+
+def test_no_server() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        with pytest.raises(StoreError, match="cannot be reached"):
+            made([f"postgresql://bus@127.0.0.1:{port}/bus"])
+
+
+def test_a_wrong_password(databases: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGPASSWORD", "wrong")
+
+    with pytest.raises(StoreError, match="does not let this user in"):
+        made([server().tcp_url(databases[0], LOCKED)])
+
+
+def test_a_kind_of_store_that_nodes_cannot_share() -> None:
+    with pytest.raises(StoreError, match="nodes share databases, as in"):
+        made(["sqlite:"])
+
+
+def test_two_gateways_change_the_catalogue_one_after_the_other(databases: list[str]) -> None:
+    """R41"""
+    cluster = made(urls(databases[:1]))
+    one, two = cluster.open_catalogue(1), cluster.open_catalogue(1)
+    one.entities()
+    two.entities()
+
+    assert one.take_turn() is not None
+    assert two.take_turn() is None
+    one.put(entity(1, "orders"))
+    one.end_turn()
+    turn = two.take_turn()
+    assert turn is not None and turn[1] == one.known_version != two.known_version
+
+    # Who has not read what the other wrote changes nothing, turn or not.
+    with pytest.raises(StoreError, match="has changed the namespace in the meantime"):
+        two.put(entity(2, "payments"))
+    assert [each.name for each in two.entities()] == ["orders"]
+    two.put(entity(2, "payments"))
+    assert [each.name for each in one.entities()] == ["orders", "payments"]
+    one.close()
+    two.close()
