@@ -24,6 +24,7 @@ from shardbus.core.errors import NOT_IMPLEMENTED, Refused, Unavailable
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.change import Counters
 from shardbus.core.fragment.command import FragmentRules
+from shardbus.core.fragment.handover import HandOver
 from shardbus.core.fragment.records import DECISION, PREPARED, PUBLISHING, STAGE, TRANSFERRED
 from shardbus.core.namespace.entity import Entity, QueueSpec
 from shardbus.core.namespace.tier import INFINITE_MS
@@ -85,6 +86,8 @@ class Broker:
         self._running_since_ms = clock.steady_ms()
         self._is_sweeping = False
         self._runners: dict[FragmentId, Runner] = {}
+        # What another broker handed over, of fragments that nobody has asked for yet.
+        self._handed: dict[FragmentId, HandOver] = {}
         self._new_publisher = new_publisher
         # By topic: all its fragments here publish by the same rules.
         self._publishers: dict[int, Publisher] = {}
@@ -113,6 +116,7 @@ class Broker:
                 self._loop,
                 outlet,
                 self._bounds,
+                self._handed.pop(fragment_id, None),
             )
             self._runners[fragment_id] = runner
         return runner
@@ -125,6 +129,26 @@ class Broker:
     def running(self, fragment_id: FragmentId) -> Runner | None:
         """The runner of a fragment if it has been started."""
         return self._runners.get(fragment_id)
+
+    def inherit(self, handed: dict[FragmentId, HandOver]) -> None:
+        """Go on with locks and sessions of the broker that had the store before."""
+        self._handed = handed
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether nothing is under way in any fragment."""
+        return all(runner.is_resting for runner in self._runners.values())
+
+    def hand_over(self) -> dict[FragmentId, HandOver]:
+        """The locks and held sessions of all fragments; nothing may be under way."""
+        handed = dict(self._handed)
+        steady_ms = self._clock.steady_ms()
+        for fragment_id, runner in self._runners.items():
+            fragment = runner.statistics()
+            one = None if fragment is None else fragment.hand_over(steady_ms)
+            if one is not None and one.locks:
+                handed[fragment_id] = one
+        return handed
 
     @property
     def namespace_id(self) -> str:
@@ -276,9 +300,13 @@ class Broker:
 
     def close(self) -> None:
         """Stop the runners, let the last commit finish, close the store."""
+        self.stop()
+        self._storage.close()
+
+    def stop(self) -> None:
+        """Stop the runners; the store is left open."""
         for runner in self._runners.values():
             runner.stop()
-        self._storage.close()
 
     def _is_running(self, entity_id: int) -> bool:
         return any(fragment.entity_id == entity_id for fragment in self._runners)

@@ -124,7 +124,8 @@ class Outlet:
         for subscription_id in self._publisher.subscriptions:
             runner = self._runners.running(FragmentId(subscription_id, self._number))
             if runner is not None:
-                self._held_bytes += runner.size_bytes()
+                held = runner.statistics()
+                self._held_bytes += 0 if held is None else held.size_bytes()
         for entries in self._gathered.values():
             self._held_bytes += _size_bytes(entries)
         fragment.note_subscribed(self._held_bytes)

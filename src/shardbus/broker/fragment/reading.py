@@ -71,6 +71,8 @@ class Loaded:
     def __init__(self, image: FragmentImage, history: History) -> None:
         self.image = image
         self.history = history
+        # The messages that were handed over locked.
+        self.handed: list[Entry | None] = []
 
 
 @final

@@ -11,6 +11,7 @@ from typing import Final, final
 from shardbus.broker.clock import Clock
 from shardbus.broker.fragment.reading import Loaded, load
 from shardbus.broker.fragment.storage import Storage
+from shardbus.core.fragment.handover import HandOver
 from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore, StoreError
 
 log = logging.getLogger(__name__)
@@ -48,11 +49,12 @@ class FragmentRecovery:
         window_ms: int,
         followers: list[FragmentId],
         then: Callable[[Loaded | StoreError], None],
+        handed: HandOver | None = None,
     ) -> None:
         """Read the fragment, with the message ids of this window; write it too if necessary.
 
         The fragment gives out no number that one of its followers has: those take over what it
-        numbers.
+        numbers. With `handed`, the messages that it names are read, too.
         """
         fragment_id, now_ms = self._fragment_id, self._clock.now_ms()
 
@@ -68,6 +70,9 @@ class FragmentRecovery:
             loaded = load(store, fragment_id, window_ms, now_ms)
             counters = loaded.image.counters
             counters.last_counter = max([counters.last_counter, *store.last_counters(followers)])
+            if handed is not None:
+                numbers = handed.numbers()
+                loaded.handed = store.read_entries(fragment_id, numbers, bytes_max=1)
             return loaded
 
         self._storage.read(job, done)

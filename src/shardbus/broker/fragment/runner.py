@@ -13,6 +13,7 @@ from shardbus.broker.fragment.alarm import Alarm
 from shardbus.broker.fragment.answers import Answers, ReplyTo, say
 from shardbus.broker.fragment.biting import Biting, bitten_on
 from shardbus.broker.fragment.deciding import Deciding, may_be_overtaken
+from shardbus.broker.fragment.handing import take_over
 from shardbus.broker.fragment.joint import Broken, Joint, JointPart
 from shardbus.broker.fragment.outlet import Outlet
 from shardbus.broker.fragment.reading import Found, Lacking, Loaded, Reading, feed, read_lacking
@@ -25,6 +26,7 @@ from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.change import Change, Remove, Update
 from shardbus.core.fragment.command import Command, FragmentRules, SetAside
 from shardbus.core.fragment.fragment import Fragment
+from shardbus.core.fragment.handover import HandOver
 from shardbus.core.fragment.need import Need
 from shardbus.core.limits import PAGE_BYTES_MAX
 from shardbus.core.messages.command import NO_SESSION, Receive
@@ -70,6 +72,7 @@ class Runner(StoredFragment):
         loop: asyncio.AbstractEventLoop,
         outlet: Outlet | None = None,
         bounds: Bounds | None = None,
+        handed: HandOver | None = None,
     ) -> None:
         super().__init__(fragment_id, storage)
         self.state = RECOVERING
@@ -78,6 +81,7 @@ class Runner(StoredFragment):
         self._clock = clock
         self._loop = loop
         self._fragment: Fragment | None = None
+        self._handed = handed
         # Numbers up to here are stored; those above may not be stored, and be given out again.
         self.stored_counter = 0
         self._inbox: list[tuple[Command, ReplyTo]] = []
@@ -166,22 +170,21 @@ class Runner(StoredFragment):
             self._fragment.configure(rules)
 
     def watch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
-        """Call `wake` once, as soon as (or if) a line or SESSIONS has something to take.
-
-        With the token of a held session: as soon as that session has messages, or is lost.
-        """
+        """See `dispatch.FragmentPort`."""
         self._watchers.add(self._fragment, line, wake, session)
 
     def unwatch(self, line: int, wake: Callable[[], None], session: bytes = NO_SESSION) -> None:
         self._watchers.remove(line, wake, session)
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether nothing is under way, nor waits."""
+        is_busy = self._is_busy and (self.state == AVAILABLE or self._is_first_load)
+        return not (is_busy or self._inbox or self._is_drain_scheduled or self._part is not None)
+
     def statistics(self) -> Fragment | None:
         """The fragment, for reading its counters; None while it is not in memory."""
         return self._fragment
-
-    def size_bytes(self) -> int:
-        """What the fragment holds; 0 while it is not in memory."""
-        return 0 if self._fragment is None else self._fragment.size_bytes()
 
     def stop(self) -> None:
         """Give no more answers and drop the fragment from memory; what was stored stays stored."""
@@ -297,7 +300,7 @@ class Runner(StoredFragment):
             changes = self._apply_inbox(fragment)
         except Exception as bug:
             log.exception("fragment %s: internal error in a decision", self.fragment_id)
-            self._decided_wrongly(bug)
+            self._forget(NotStored(f"internal error: {bug}"))
             return
         if changes or fragment.is_unfinished:
             self._commit(fragment, changes)
@@ -320,10 +323,6 @@ class Runner(StoredFragment):
         self._need = deciding.need
         return deciding.changes + fragment.tickets.changes()
 
-    def _decided_wrongly(self, bug: Exception) -> None:
-        """Memory may hold half of a decision: only the store can be trusted."""
-        self._forget(NotStored(f"internal error: {bug}"))
-
     def _decide_on(self, fragment: Fragment, changes: list[Change]) -> None:
         """Continue a decision that is too large for one turn of the loop.
 
@@ -335,7 +334,7 @@ class Runner(StoredFragment):
             changes += self._decided_on(fragment)
         except Exception as bug:
             log.exception("fragment %s: internal error in a decision", self.fragment_id)
-            self._decided_wrongly(bug)
+            self._forget(NotStored(f"internal error: {bug}"))
             return
         self._commit(fragment, changes)
 
@@ -520,7 +519,7 @@ class Runner(StoredFragment):
                     self._outlet.publish(fragment)
             except Exception as bug:
                 log.exception("fragment %s: internal error in a decision", self.fragment_id)
-                self._decided_wrongly(bug)
+                self._forget(NotStored(f"internal error: {bug}"))
                 return
             self._commit_or_go_on(fragment, changes)
 
@@ -541,7 +540,7 @@ class Runner(StoredFragment):
 
         outlet = self._outlet
         followers = [] if outlet is None else outlet.followers()
-        self._recovery.load(self._rules.duplicate_window_ms, followers, done)
+        self._recovery.load(self._rules.duplicate_window_ms, followers, done, self._handed)
 
     def _loaded(self, loaded: Loaded) -> None:
         image = loaded.image
@@ -556,6 +555,8 @@ class Runner(StoredFragment):
             loaded_at_ms=self._clock.now_ms(),
             steady_ms=self._clock.steady_ms(),
         )
+        take_over(self._fragment, self._handed, loaded, self._clock.steady_ms())
+        self._handed = None
         self.stored_counter = image.counters.last_counter
         self.state = AVAILABLE
         self._reason = ""

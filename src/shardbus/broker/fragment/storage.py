@@ -75,8 +75,12 @@ class ThreadWorker:
         self._jobs.put(run)
 
     def close(self) -> None:
-        self._jobs.put(None)
+        self.end()
         self._job_thread.join()
+
+    def end(self) -> None:
+        """Stop after all submitted jobs, without waiting for that."""
+        self._jobs.put(None)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:

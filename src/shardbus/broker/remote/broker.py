@@ -30,7 +30,9 @@ from shardbus.broker.remote.host_call import (
     update_question,
 )
 from shardbus.broker.remote.link import BrokerLink, Identity
+from shardbus.broker.remote.parking import Parking, ParkingLot, is_patient
 from shardbus.broker.remote.topic_call import TopicTeller
+from shardbus.broker.routing.dispatch import ignore
 from shardbus.broker.survey import Survey
 from shardbus.broker.wire.codec import encode
 from shardbus.broker.wire.fields import WireError
@@ -51,7 +53,7 @@ from shardbus.broker.wire.frames import (
     Told,
     Woken,
 )
-from shardbus.core.errors import TOO_LARGE, Refused, Unavailable
+from shardbus.core.errors import NOT_SERVED_TEXT, TOO_LARGE, Refused, Unavailable
 from shardbus.core.fragment.command import Command, Configure, SetAside, Tick
 from shardbus.core.messages.command import Receive, Received, ReceiveDeferred
 from shardbus.core.namespace.entity import Entity
@@ -73,6 +75,10 @@ ANSWER_TICKS_MAX: Final = 120
 CONNECT_MS_MAX: Final = 5_000
 RETRY_MS_MIN: Final = 50
 RETRY_MS_MAX: Final = 1_000
+# A broker that gave its slot away closes the connection itself, after its last answers.
+FAREWELL_S: Final = 2.0
+# What manages entities waits so long for a slot that moves; as long as commands are parked.
+PATIENCE_S: Final = 10.0
 WAITING_MAX: Final = 50_000
 SOON_MAX: Final = 1_000
 QUEUED_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -96,7 +102,9 @@ class RemoteBroker:
         *,
         loop: asyncio.AbstractEventLoop,
         new_nonce: Callable[[], bytes],
+        lot: ParkingLot | None = None,
     ) -> None:
+        """With a `lot`, what was certainly not done waits there, and is sent again."""
         self.name = identity.broker
         self.is_up = False
         self.reason = "it has not been reached yet"
@@ -104,7 +112,7 @@ class RemoteBroker:
         self.on_up: Callable[[], None] = _nothing
         self.on_catalogue: Callable[[], None] = _nothing
         self.loop = loop
-        self.topics = TopicTeller(identity.broker, self.ask)
+        self.topics = TopicTeller(identity.broker, self._ask_patiently)
         self._identity = identity
         self._dial = dial
         self._new_nonce = new_nonce
@@ -119,7 +127,8 @@ class RemoteBroker:
         # Questions whose answers nobody waits for, kept until the broker is back.
         self._soon: list[str] = []
         self._last_id = 0
-        self._ticks = 0
+        self._parking = None if lot is None else Parking(self, lot)
+        self.ticks = 0
         self._silent_ticks = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -139,6 +148,8 @@ class RemoteBroker:
                 self._link.abort("the gateway is closing")
             self.is_up = False
             self._fall("the gateway is closing")
+            if self._parking is not None:
+                self._parking.close()
 
     async def wait_until_up(self, wait_ms: int) -> bool:
         """Whether the broker was reached within this time."""
@@ -176,6 +187,16 @@ class RemoteBroker:
         for fragment_id in [one for one in self._fragments if one.entity_id == entity_id]:
             del self._fragments[fragment_id]
 
+    def moved(self) -> None:
+        """Another process serves the slot: connect there, after what the former one still says."""
+        link = self._link
+        if link is None:
+            return
+        if self.is_up:
+            self.loop.call_later(FAREWELL_S, link.abort, "another broker serves the slot")
+        else:
+            link.abort("another broker serves the slot")
+
     # host.FragmentHost.
 
     async def join(self, namespace_id: str, *, is_empty_expected: bool) -> int:
@@ -192,11 +213,11 @@ class RemoteBroker:
         return self._read(read_joined, await self.ask(question))[0]
 
     async def create_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
-        await self.ask(create_question(entity, numbers))
+        await self._ask_patiently(create_question(entity, numbers))
 
     async def update_fragments(self, entity: Entity, numbers: Sequence[int]) -> None:
         self.describe(entity)
-        await self.ask(update_question(entity, numbers))
+        await self._ask_patiently(update_question(entity, numbers))
 
     async def update_topic(
         self, topic: Entity, subscriptions: Sequence[Entity], numbers: Sequence[int]
@@ -208,7 +229,7 @@ class RemoteBroker:
             self._fragments.pop(FragmentId(entity_id, number), None)
         if not any(fragment.entity_id == entity_id for fragment in self._fragments):
             self._entities.pop(entity_id, None)
-        await self.ask(delete_question(entity_id, numbers))
+        await self._ask_patiently(delete_question(entity_id, numbers))
 
     async def fragment_ids(self, *, is_timed: bool = False) -> list[FragmentId]:
         return self._read(read_ids, await self.ask(list_question(is_timed=is_timed)))
@@ -245,6 +266,21 @@ class RemoteBroker:
             return result
         raise result
 
+    async def _ask_patiently(self, document: str) -> str:
+        """Ask a question that may be asked twice; while a slot moves, wait for its next broker."""
+        until_s = self.loop.time() + (0 if self._parking is None else PATIENCE_S)
+        while True:
+            left_ms = int((until_s - self.loop.time()) * 1000)
+            if left_ms > 0:
+                await self.wait_until_up(left_ms)
+            try:
+                return await self.ask(document)
+            except Unavailable as error:
+                is_moving = not self.is_up or error.message == NOT_SERVED_TEXT
+                if error.is_unknown or not is_moving or self.loop.time() >= until_s:
+                    raise
+            await asyncio.sleep(TICK_MS / 1000)
+
     def ask_soon(self, document: str) -> None:
         """Ask without waiting for the answer.
 
@@ -263,6 +299,14 @@ class RemoteBroker:
     # Requests of fragments.
 
     def submit(self, fragment: RemoteFragment, command: Command, reply_to: ReplyTo) -> None:
+        entity = self._entities.get(fragment.fragment_id.entity_id)
+        if self._parking is not None and reply_to is not ignore and is_patient(command, entity):
+            self._parking.submit(fragment, command, reply_to)
+        else:
+            self.submit_now(fragment, command, reply_to)
+
+    def submit_now(self, fragment: RemoteFragment, command: Command, reply_to: ReplyTo) -> None:
+        """Send a command, or say that it cannot be sent."""
         if isinstance(command, SetAside | Configure | Tick | PublishOn):
             raise TypeError(f"gateways cannot send {type(command).__name__}")
         fragment_id = fragment.fragment_id
@@ -292,7 +336,7 @@ class RemoteBroker:
             waiting.answered(Refused(TOO_LARGE, f"The request does not fit in one frame: {error}."))
             return
         self._last_id += 1
-        waiting.tick = self._ticks
+        waiting.tick = self.ticks
         self._waiting[self._last_id] = waiting
         link.send(data, self._last_id)
 
@@ -414,6 +458,8 @@ class RemoteBroker:
         for document in soon:
             self.ask_soon(document)
         self._up.set()
+        if self._parking is not None:
+            self._parking.look()
         self.on_up()
 
     def _fall(self, reason: str) -> None:
@@ -445,8 +491,10 @@ class RemoteBroker:
         waiting.hand_back(waiting.deliveries)
 
     def _tick(self) -> None:
-        self._ticks += 1
+        self.ticks += 1
         self._timer = self.loop.call_later(TICK_MS / 1000, self._tick)
+        if self._parking is not None:
+            self._parking.look()
         link = self._link
         if link is None or link.ended.is_set():
             return
@@ -465,7 +513,7 @@ class RemoteBroker:
         while self._waiting:
             number = next(iter(self._waiting))
             waiting = self._waiting[number]
-            if waiting.tick > self._ticks - ANSWER_TICKS_MAX:
+            if waiting.tick > self.ticks - ANSWER_TICKS_MAX:
                 break
             del self._waiting[number]
             self._expect_late(number, waiting)

@@ -14,7 +14,13 @@ from shardbus.broker.remote.served import ServedBroker, ServedFragment
 from shardbus.broker.remote.served_gateway import Gateway
 from shardbus.broker.wire.frames import Answered, Ask, Open, State, Told, Versions
 from shardbus.core.document import Fields
-from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused, Unavailable
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    NOT_IMPLEMENTED,
+    NOT_SERVED_TEXT,
+    Refused,
+    Unavailable,
+)
 from shardbus.core.namespace.entity import Entity, entity_from_json
 from shardbus.stores.base.store import FragmentId
 
@@ -68,6 +74,9 @@ class Endpoint:
         self.loop = loop
         self.new_nonce = new_nonce
         self.catalogue_version = 0
+        # Of a broker that leases its store: whether it may take something in, and hand it out, now.
+        self.may_take: Callable[[], bool] = _always
+        self.may_give: Callable[[], bool] = _always
         self.runners: dict[FragmentId, ServedFragment] = {}
         self._monotonic_s = monotonic_s
         self._answerers: list[Answerer] = [HostCalls(broker)]
@@ -103,9 +112,23 @@ class Endpoint:
         # left half done.
         await self._questions.__aexit__(None, None, None)
 
-    def accept(self) -> asyncio.Protocol:
+    def accept(self) -> Gateway:
         """The protocol of one more connection."""
         return Gateway(self)
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether questions are being answered."""
+        return self._question_count > 0
+
+    @property
+    def is_connected(self) -> bool:
+        return bool(self._gateways)
+
+    def hang_up(self, reason: str) -> None:
+        """Close all connections, after everything that was said."""
+        for gateway in list(self._gateways):
+            gateway.hang_up(reason)
 
     def add_answerer(self, answerer: Answerer) -> None:
         """Add an object that answers questions that are not about fragments."""
@@ -139,6 +162,9 @@ class Endpoint:
         return opened
 
     def ask(self, gateway: Gateway, question: Ask) -> None:
+        if not self.may_take():
+            gateway.send(Answered(question.request_id, Unavailable(NOT_SERVED_TEXT)))
+            return
         if self._question_count >= QUESTIONS_MAX:
             busy = Unavailable(
                 f"Broker {self.broker.name} has too many questions waiting: try again later."
@@ -244,3 +270,7 @@ class Endpoint:
         is_news = self._told.get(frame.fragment) != now
         self._told[frame.fragment] = now
         return is_news
+
+
+def _always() -> bool:
+    return True

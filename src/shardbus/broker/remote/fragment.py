@@ -170,7 +170,8 @@ class RemoteFragment:
             guarded(wake)
 
     def rejoin(self) -> None:
-        """The broker is back: watch there again."""
+        """The broker is back: watch there again. In which state the fragment is, it says soon."""
+        self.told_state = RECOVERING
         for line, session in self._wakes:
             self._broker.tell(Watch(self.fragment_id, line, session))
         tokens, self._to_release = self._to_release, []

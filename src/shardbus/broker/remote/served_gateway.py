@@ -35,7 +35,7 @@ from shardbus.broker.wire.frames import (
     Welcome,
     Woken,
 )
-from shardbus.core.errors import Unavailable
+from shardbus.core.errors import NOT_SERVED_TEXT, Unavailable
 from shardbus.core.messages.command import RELEASE, Received, Settle
 from shardbus.core.sessions.command import ReleaseSession, SessionAccepted
 from shardbus.stores.base.store import FragmentId, Page
@@ -169,6 +169,14 @@ class Gateway(asyncio.Protocol):
             log.warning("the connection of %s is closed: %s", self._name, reason)
             self._transport.abort()
 
+    def hang_up(self, reason: str) -> None:
+        """Close the connection after everything that was said."""
+        if self._transport is not None:
+            log.info("the connection of %s is closed: %s", self._name, reason)
+            self._is_full = False
+            self._flush()
+            self._transport.close()
+
     # Reading.
 
     def _take(self, data: bytes) -> None:
@@ -254,20 +262,28 @@ class Gateway(asyncio.Protocol):
                 raise WireError(f"a gateway cannot send {type(frame).__name__}")
 
     def _request(self, frame: Request, size_bytes: int) -> None:
-        runner = self._endpoint.runners.get(frame.fragment)
+        runner = self._runner(frame.fragment, frame.request_id)
         if runner is None:
-            self.send(Answered(frame.request_id, self._not_open(frame.fragment)))
             return
         self._requests += 1
         self._request_bytes += size_bytes
-        reply = _Reply(self, runner, frame.request_id, size_bytes)
+        reply = _Reply(self, runner, frame.request_id, size_bytes, self._endpoint)
         runner.submit(frame.command, reply.answered)
         self._regulate()
 
-    def _browse(self, frame: Browse) -> None:
-        runner = self._endpoint.runners.get(frame.fragment)
+    def _runner(self, fragment: FragmentId, request_id: int) -> ServedFragment | None:
+        """Who answers; None if nobody does, and that was said."""
+        runner = self._endpoint.runners.get(fragment)
+        if not self._endpoint.may_take():
+            self.send(Answered(request_id, Unavailable(NOT_SERVED_TEXT)))
+            return None
         if runner is None:
-            self.send(Answered(frame.request_id, self._not_open(frame.fragment)))
+            self.send(Answered(request_id, self._not_open(fragment)))
+        return runner
+
+    def _browse(self, frame: Browse) -> None:
+        runner = self._runner(frame.fragment, frame.request_id)
+        if runner is None:
             return
 
         def then(page: Page | Unavailable) -> None:
@@ -286,9 +302,8 @@ class Gateway(asyncio.Protocol):
         )
 
     def _list_sessions(self, frame: ListSessions) -> None:
-        runner = self._endpoint.runners.get(frame.fragment)
+        runner = self._runner(frame.fragment, frame.request_id)
         if runner is None:
-            self.send(Answered(frame.request_id, self._not_open(frame.fragment)))
             return
 
         def then(ids: list[str] | Unavailable) -> None:
@@ -354,8 +369,14 @@ class _Reply:
     """The way back of one request."""
 
     def __init__(
-        self, gateway: Gateway, runner: ServedFragment, request_id: int, size_bytes: int
+        self,
+        gateway: Gateway,
+        runner: ServedFragment,
+        request_id: int,
+        size_bytes: int,
+        endpoint: Endpoint,
     ) -> None:
+        self._endpoint = endpoint
         self._gateway = gateway
         self._runner = runner
         self._request_id = request_id
@@ -367,6 +388,10 @@ class _Reply:
         if not gateway.is_open:
             self._let_go(answer)
             return
+        if _is_lock(answer) and not self._endpoint.may_give():
+            # Somebody else may hand out the same message by now.
+            self._let_go(answer)
+            answer = Unavailable(NOT_SERVED_TEXT)
         try:
             parts = self._parts(answer)
         except Exception as bug:
@@ -390,6 +415,13 @@ class _Reply:
             tokens = [delivery.token for delivery in answer.deliveries if delivery.token]
             if tokens:
                 self._runner.submit(Settle(RELEASE, tokens), ignore)
+
+
+def _is_lock(answer: Answer) -> bool:
+    """Whether it hands out what is locked in memory alone."""
+    if isinstance(answer, Received):
+        return any(delivery.token for delivery in answer.deliveries)
+    return isinstance(answer, SessionAccepted)
 
 
 @final

@@ -1,0 +1,1 @@
+"""Brokers that lease slots of shared databases: the driver of leases, and the slots they serve."""
