@@ -15,6 +15,11 @@ GUESSERS_TURNED_AWAY: Final = "shardbus_guessers_turned_away_total"
 TRANSACTIONS: Final = "shardbus_transactions_total"
 FORWARDED: Final = "shardbus_forwarded_messages_total"
 FLIGHT_UP: Final = "shardbus_flight_up"
+CLUSTER_NODES: Final = "shardbus_cluster_brokers"
+CLUSTER_SLOTS: Final = "shardbus_cluster_slots"
+CLUSTER_SLOTS_FREE: Final = "shardbus_cluster_slots_free"
+CLUSTER_SNAPSHOT_MS: Final = "shardbus_cluster_oldest_snapshot_milliseconds"
+CLUSTER_PARKED: Final = "shardbus_cluster_parked_requests"
 
 
 @final

@@ -32,6 +32,7 @@ from shardbus.app.cli.operations.cluster import cluster
 from shardbus.app.cli.operations.flight import flight
 from shardbus.app.cli.operations.fragments import fragments
 from shardbus.app.cli.operations.move import move
+from shardbus.app.cli.operations.node import node_options, run_node_command
 from shardbus.app.cli.operations.orphans import orphans
 from shardbus.app.cli.operations.test_server import test_server
 from shardbus.app.cli.version import describe
@@ -165,6 +166,18 @@ def emulator(config: tuple[str, ...], **flags: Flag) -> None:
 def gateway(config: tuple[str, ...], **flags: Flag) -> None:
     """Serve clients for brokers that run elsewhere; there may be any number of gateways."""
     _exit_after(_run_gateway, config, flags)
+
+
+@main.command(
+    params=[
+        *node_options(),
+        *_serving_options((_OF_SERVE | _OF_GATEWAY) - {"durability", "fragment_mb_max"}),
+    ]
+)
+def node(config: tuple[str, ...], **flags: Flag) -> None:
+    """Serve as one node of a cluster: as a broker of its slots, a gateway for clients, or both."""
+    own = {key: flags.pop(key) for key in ("name", "store", "roles", "listen", "slots")}
+    _exit_after(lambda settings: run_node_command(own, settings), config, flags)
 
 
 def _exit_after(

@@ -100,7 +100,7 @@ async def _serve_namespace(
         remote.topics.turn_now = lambda: catalogue.turn
     try:
         await in_turn(namespace.recover)
-        namespace.subscribe(_Follower(remotes))
+        namespace.subscribe(Follower(remotes))
         bus = Bus(
             namespace,
             remotes,
@@ -168,7 +168,7 @@ async def _serve_bus(
         ),
         hooks=ReadyLine(settings),
     )
-    await alongside(work, [_whenever(changed, follow), _whenever(returned, welcome)])
+    await alongside(work, [whenever(changed, follow), whenever(returned, welcome)])
 
 
 def _outages(remotes: Sequence[RemoteBroker], undead: Mapping[str, str]) -> list[str]:
@@ -203,7 +203,7 @@ async def _all_up(remotes: list[RemoteBroker]) -> None:
     await asyncio.gather(*(remote.wait_until_up(BROKERS_WAIT_MS) for remote in remotes[1:]))
 
 
-async def _whenever(event: asyncio.Event, work: Work) -> None:
+async def whenever(event: asyncio.Event, work: Work) -> None:
     """Call `work` after each event, and again until it succeeds."""
     while True:
         await event.wait()
@@ -217,7 +217,7 @@ async def _whenever(event: asyncio.Event, work: Work) -> None:
 
 
 @final
-class _Follower:
+class Follower:
     """Tells brokers about changes of entities. A `directory.EntityListener`."""
 
     def __init__(self, remotes: Sequence[RemoteBroker]) -> None:

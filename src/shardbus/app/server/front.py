@@ -44,6 +44,7 @@ from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
 from shardbus.gateway.http.messaging.requests import Messaging
 from shardbus.gateway.http.observing.broker_health import Brokers, broker_healths
+from shardbus.gateway.http.observing.cluster import ClusterView, problems_of
 from shardbus.gateway.http.observing.fragments import FragmentsPage
 from shardbus.gateway.http.observing.metrics import Metrics
 from shardbus.gateway.http.observing.overview import Overviews
@@ -109,6 +110,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     outages: Callable[[], list[str]],
     backups: KeptBackups,
     hooks: Hooks,
+    cluster: ClusterView | None = None,
 ) -> None:
     """Open the ports, print the ready line, and serve until told to stop.
 
@@ -123,16 +125,15 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
 
     def health() -> list[str]:
         within = [*bus.namespace.problems(), *bus.problems(), *pipelines.problems()]
-        return [*filter(None, outages()), *within, *_door_problems(opened, [*lanes, *issuers])]
+        around = [*filter(None, outages()), *problems_of(cluster)]
+        return [*around, *within, *_door_problems(opened, [*lanes, *issuers])]
 
-    told = _Told(pipelines, backups, broker_names, outages, health, issuers)
+    told = _Told(pipelines, backups, broker_names, outages, health, issuers, cluster)
     overviews, facts = told.overviews(bus), server_facts(settings)
     site, metrics = _web(settings, bus, throttle, told, overviews, facts)
     await _set_up(settings, bus, site)
     certificate = served_certificate(settings, bus.clients_clock)
-    # On the loopback address the bus may have the public key.
-    websockets = WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)
-    respond = hooks.responding(site, bus)
+    respond, websockets = hooks.responding(site, bus), _websockets(settings, amqp)
     gateway = HttpGateway(respond, site.refused, connections_max=shared.http, websockets=websockets)
     newcomers = Newcomers(bus.loop, silent_max=shared.silent, secured_max=shared.secured)
     forwarder = Forwarder(bus)
@@ -164,6 +165,11 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
         ]
         await alongside(_until(stopping, lanes, lambda: hooks.ready(ports)), chores)
         amqp.close()
+
+
+def _websockets(settings: Settings, amqp: AmqpServer) -> WebSockets:
+    # On the loopback address the bus may have the public key.
+    return WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)
 
 
 class _Doors:
@@ -233,6 +239,7 @@ class _Told:
     outages: Callable[[], list[str]]
     health: Callable[[], list[str]]
     issuers: Sequence[Issuer]
+    cluster: ClusterView | None
 
     def overviews(self, bus: Bus) -> Overviews:
         progresses = self.pipelines.kept.progresses
@@ -254,6 +261,8 @@ def _web(
     namespace, authorizer, counts = bus.namespace, bus.authorizer, HttpCounts()
     metrics = Metrics(namespace, told.health, counts)
     metrics.watch_followers(told.pipelines.kept.followers)
+    if told.cluster is not None:
+        metrics.add_source(told.cluster.readings)
 
     # With the public development key everybody may see everything anyway.
     is_open = settings.has_development_key
@@ -285,6 +294,7 @@ def _web(
                 overviews=overviews,
                 facts=facts,
                 brokers=told.brokers(bus),
+                cluster=told.cluster,
             ),
         ),
         messaging=Messaging(bus, counts, throttle),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import click
 
 from shardbus.app.cli.operations.cluster_certificates import ca, cert
+from shardbus.app.cli.operations.cluster_status import status
 
 
 @click.group()
 def cluster() -> None:
-    """Certificates of the nodes of a cluster."""
+    """The nodes of a cluster: what they do, and their certificates."""
 
 
 cluster.add_command(ca)
 cluster.add_command(cert)
+cluster.add_command(status)

@@ -7,6 +7,7 @@ from shardbus.gateway.http.api.access import AccessPages
 from shardbus.gateway.http.api.attending import Attending
 from shardbus.gateway.http.api.backups import BackupPages, Backups
 from shardbus.gateway.http.api.call import Group
+from shardbus.gateway.http.api.cluster import ClusterPages
 from shardbus.gateway.http.api.exploring import Exploring
 from shardbus.gateway.http.api.insight import InsightPages
 from shardbus.gateway.http.api.managing import ManagementPages
@@ -19,6 +20,7 @@ from shardbus.gateway.http.api.rule_testing import RuleTesting
 from shardbus.gateway.http.api.stages import ReadBatch, StagePages
 from shardbus.gateway.http.api.system import ServerFacts, SystemPages
 from shardbus.gateway.http.observing.broker_health import Brokers
+from shardbus.gateway.http.observing.cluster import ClusterView
 from shardbus.gateway.http.observing.overview import Overviews
 from shardbus.gateway.http.server.counts import HttpCounts
 from shardbus.gateway.http.server.throttling import HttpThrottle
@@ -35,6 +37,7 @@ def api_groups(  # noqa: PLR0913 - the parts of the bus that have routes, by key
     overviews: Overviews | None = None,
     facts: ServerFacts | None = None,
     brokers: Brokers = list,
+    cluster: ClusterView | None = None,
 ) -> list[Group]:
     """In the order in which the description lists them; stages need a reader of AMQP batches."""
     places = EntityPlaces(bus, counts, throttle)
@@ -59,4 +62,5 @@ def api_groups(  # noqa: PLR0913 - the parts of the bus that have routes, by key
         groups.append(PipelinePages(pipelines))
     if backups is not None:
         groups.append(BackupPages(backups))
+    groups.append(ClusterPages(cluster))
     return groups

@@ -1,0 +1,105 @@
+"""`shardbus cluster status`: the nodes, databases and slots of a cluster."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Final
+
+import click
+
+from shardbus.app.cli.access import Options, access_from, access_options
+from shardbus.app.cli.api_client import Document
+from shardbus.app.cli.console import Console, run_command, table
+from shardbus.app.cli.failures import Usage
+from shardbus.app.cli.operations.fragments import watch
+
+_NODES: Final = (
+    ("NODE", "name"),
+    ("STATE", "state"),
+    ("ROLES", "roles"),
+    ("SLOTS", "slots"),
+    ("BEAT", "beat_age_ms"),
+    ("ADDRESS", "address"),
+    ("VERSION", "version"),
+)
+_STORES: Final = (
+    ("STORE", "index"),
+    ("DATABASE", "address"),
+    ("TIMELINE", "timeline"),
+    ("SLOTS", "slots"),
+    ("FREE", "free_slots"),
+    ("SIZE", "size_bytes"),
+    ("OLDEST SNAPSHOT", "oldest_snapshot_ms"),
+    ("PROBLEM", "problem"),
+)
+_SLOTS: Final = (
+    ("SLOT", "slot"),
+    ("STORE", "store"),
+    ("STATE", "state"),
+    ("OWNER", "owner"),
+    ("EPOCH", "epoch"),
+    ("COMMITS", "commits"),
+    ("TAKEN AT", "taken_at"),
+    ("FROM", "taken_from"),
+)
+_MILLISECONDS: Final = frozenset({"beat_age_ms", "oldest_snapshot_ms"})
+
+
+@click.command(
+    params=[
+        click.Option(["--watch", "is_watching"], is_flag=True, help="Update every second."),
+        *access_options(),
+    ]
+)
+def status(is_watching: bool, **options: str | int | bool | None) -> None:
+    """Show the nodes, stores and slots of a cluster."""
+    console = Console(bool(options.get("is_json")))
+    sys.exit(run_command(console, lambda: _run(console, is_watching, options)))
+
+
+def _run(console: Console, is_watching: bool, options: Options) -> int:
+    api = access_from(options).api()
+    if not is_watching:
+        found = api.get("cluster")
+        console.show(found, shown(found))
+        return 0
+    if options.get("is_json"):
+        raise Usage("--watch is for people and --json for programs: give one of them")
+    watch(lambda: shown(api.get("cluster")), time.sleep)
+    return 0
+
+
+def shown(document: Document) -> str:
+    """The cluster as text."""
+    if not document.get("is_clustered"):
+        return "This is a single server, not a node of a cluster."
+    parts = [
+        f"Cluster {document.get('cluster_id')}",
+        _table(document, "nodes", _NODES),
+        _table(document, "stores", _STORES),
+        _table(document, "slots", _SLOTS),
+    ]
+    return "\n\n".join(parts)
+
+
+def _table(document: Document, name: str, columns: tuple[tuple[str, str], ...]) -> str:
+    rows = document.get(name)
+    heading = tuple(title for title, _ in columns)
+    found = rows if isinstance(rows, list) else []
+    lines = [
+        tuple(_cell(row.get(key), key) for _, key in columns)
+        for row in found
+        if isinstance(row, dict)
+    ]
+    return table([heading, *lines])
+
+
+def _cell(value: object, key: str) -> str:
+    if value is None or value == "":
+        return "-"
+    if key in _MILLISECONDS and isinstance(value, int):
+        return f"{value / 1000:.1f} s"
+    if isinstance(value, list):
+        return ",".join(str(each) for each in value)
+    return str(value)

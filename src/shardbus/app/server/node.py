@@ -1,0 +1,175 @@
+"""`shardbus node`: one machine of a cluster, with the roles that it was given."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from dataclasses import dataclass, replace
+from typing import Final
+
+import click
+import uvloop
+
+from shardbus.app.cli.failures import CommandError, Usage
+from shardbus.app.server import garbage
+from shardbus.app.server.broker_address import BrokerAddress
+from shardbus.app.server.data_directory import data_directory
+from shardbus.app.server.node_broker import NodeBroker, about_node
+from shardbus.app.server.node_gateway import serve_cluster
+from shardbus.app.server.node_links import NodeLinks
+from shardbus.app.server.serving import log_to_stderr, stop_on_signals
+from shardbus.app.server.settings import Settings
+from shardbus.app.server.store_kinds import cluster_of, new_namespace_id
+from shardbus.broker.clock import SystemClock
+from shardbus.core.cluster.terms import BEAT_MS
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.stores.base.cluster import Making, SharedStores
+from shardbus.stores.base.store import StoreError
+
+log = logging.getLogger(__name__)
+
+BROKER: Final = "broker"
+GATEWAY: Final = "gateway"
+LANE: Final = "lane"
+ROLES: Final = (BROKER, GATEWAY, LANE)
+
+_SECRET_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """What a node is. `slots` are those of each database of a cluster that is made now."""
+
+    name: str
+    stores: tuple[str, ...]
+    roles: tuple[str, ...]
+    listen: BrokerAddress
+    slots: int
+
+
+def run_node(options: NodeOptions, settings: Settings) -> int:
+    """Serve until SIGINT or SIGTERM; returns the exit code. CommandError when it cannot start."""
+    log_to_stderr(settings.log_level)
+    with data_directory(settings.data_dir):
+        try:
+            making = Making(
+                settings.durability,
+                options.slots,
+                new_namespace_id(),
+                secrets.token_bytes(_SECRET_BYTES),
+            )
+            cluster = cluster_of(options.stores, making)
+            if BROKER in options.roles:
+                _refuse_taken_name(cluster, options.name)
+            uvloop.run(_serve(options, settings, cluster))
+        except (StoreError, Refused, Unavailable) as error:
+            raise CommandError(str(error)) from error
+    return 0
+
+
+def _refuse_taken_name(cluster: SharedStores, name: str) -> None:
+    """A name is for one process at a time: two would take each other's slots."""
+    lookout = cluster.stores[0].lookout(name)
+    try:
+        ages: list[int] = []
+        for _ in range(2):
+            for member in lookout.look().members:
+                if member.name == name:
+                    ages.append(member.beat_age_ms)
+            if not ages or ages[0] > 2 * BEAT_MS:
+                # It has not beaten for a while: most likely it is the life of this node before.
+                return
+            time.sleep(1.5 * BEAT_MS / 1000)
+        if len(ages) > 1 and ages[1] < ages[0] + BEAT_MS:
+            raise CommandError(
+                f"another node is called {name!r} and lives: give each node a --name of its own"
+            )
+    finally:
+        lookout.close()
+
+
+async def _serve(options: NodeOptions, settings: Settings, cluster: SharedStores) -> None:
+    stopping = stop_on_signals()
+    clock = SystemClock()
+    links = NodeLinks(cluster.secret)
+    broker = NodeBroker(options.name, cluster, links, settings, clock)
+    where = ""
+    try:
+        if BROKER in options.roles:
+            where = str(await broker.listen(options.listen))
+        about = about_node(options.name, options.roles, where, clock)
+        if BROKER in options.roles:
+            broker.start(about)
+        if GATEWAY in options.roles:
+            await _with_gateway(options, settings, cluster, links, broker, about, stopping)
+        else:
+            garbage.calm()
+            click.echo(f"ready {options.name} {where}")
+            await _until(stopping, broker)
+            await broker.leave()
+    finally:
+        await broker.close()
+
+
+async def _with_gateway(  # noqa: PLR0913 - what a node is made of
+    options: NodeOptions,
+    settings: Settings,
+    cluster: SharedStores,
+    links: NodeLinks,
+    broker: NodeBroker,
+    about: str,
+    stopping: asyncio.Event,
+) -> None:
+    """Clients are served until all slots have gone to other nodes."""
+    served = replace(settings, flight_port=settings.flight_port if LANE in options.roles else 0)
+    closing = asyncio.Event()
+
+    async def leave_first() -> None:
+        await _until(stopping, broker)
+        await broker.leave()
+        closing.set()
+
+    leaving = asyncio.ensure_future(leave_first())
+    try:
+        await serve_cluster(
+            cluster,
+            links,
+            served,
+            SystemClock(),
+            closing,
+            name=options.name,
+            about=about,
+            node_problems=broker.problems,
+        )
+    finally:
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+
+
+async def _until(stopping: asyncio.Event, broker: NodeBroker) -> None:
+    """Until a signal, or until this broker must not go on."""
+    waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stopping.wait())]
+    if broker.drivers:
+        waits.append(asyncio.ensure_future(broker.until_ended()))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    if not stopping.is_set():
+        log.critical("this node ends: another process has its name, or it was told to leave")
+
+
+def parse_roles(text: str) -> tuple[str, ...]:
+    """The roles in a text; Usage when they do not go together."""
+    roles = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    for role in roles:
+        if role not in ROLES:
+            raise Usage(f"{role!r} is no role: choose among {', '.join(ROLES)}")
+    if not roles or (BROKER not in roles and GATEWAY not in roles):
+        raise Usage("a node is a broker, a gateway, or both: --roles broker,gateway")
+    if LANE in roles and GATEWAY not in roles:
+        raise Usage("the bulk lane asks a gateway: give this node the role gateway, too")
+    return roles

@@ -1,0 +1,146 @@
+"""The broker of a node: leases slots of all databases of a cluster, and serves them to gateways."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import secrets
+import time
+from contextlib import suppress
+from typing import Final, final
+
+from shardbus.app.cli.version import describe
+from shardbus.app.server.broker_address import BrokerAddress
+from shardbus.app.server.broker_store import new_broker, store_part
+from shardbus.app.server.node_links import NodeLinks
+from shardbus.app.server.settings import Settings
+from shardbus.broker.backup.call import BackupDoor
+from shardbus.broker.clock import TimedClock
+from shardbus.broker.cluster.driver import LeaseDriver
+from shardbus.broker.cluster.leased import LeasedSlot
+from shardbus.broker.cluster.served import ServedSlots, SlotParts
+from shardbus.broker.remote.endpoint import Endpoint
+from shardbus.broker.remote.served_gateway import Gateway
+from shardbus.broker.wire.frames import NONCE_BYTES
+from shardbus.core.cluster.keeper import Keeper
+from shardbus.stores.base.cluster import SharedStore, SharedStores
+
+log = logging.getLogger(__name__)
+
+# Of an incarnation, which has to fit into 63 bits with the number of the joining.
+_NONCE_BITS: Final = 40
+# A node that is told to stop gives its slots away within so long, or ends without.
+LEAVE_S: Final = 30.0
+
+
+def about_node(name: str, roles: tuple[str, ...], address: str, clock: TimedClock) -> str:
+    """The document of a node for gateways and people."""
+    document = {
+        "name": name,
+        "roles": list(roles),
+        "address": address,
+        "version": str(describe()["version"]),
+        "started_at_ms": clock.now_ms(),
+    }
+    return json.dumps(document, separators=(",", ":"))
+
+
+@final
+class NodeBroker:
+    """The leases and the slots of one process, in every database."""
+
+    def __init__(
+        self,
+        name: str,
+        cluster: SharedStores,
+        links: NodeLinks,
+        settings: Settings,
+        clock: TimedClock,
+    ) -> None:
+        self._name = name
+        self._cluster = cluster
+        self._links = links
+        self._settings = settings
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._server: asyncio.Server | None = None
+        self.drivers: list[LeaseDriver] = []
+        self._boards: list[ServedSlots] = []
+
+    async def listen(self, address: BrokerAddress) -> BrokerAddress:
+        """Accept gateways; where they are to connect."""
+        self._server = await self._links.listen(address, self._accept)
+        return address.bound(self._server)
+
+    def start(self, about: str) -> None:
+        """Join the databases, as a process that was not there before."""
+        nonce = secrets.randbits(_NONCE_BITS) or 1
+        for store in self._cluster.stores:
+            self._lead(store, about, nonce)
+
+    def problems(self) -> list[str]:
+        found = [
+            f"store {index}: {driver.problem}"
+            for index, driver in enumerate(self.drivers)
+            if driver.problem
+        ]
+        alarms = [driver.last_alarm for driver in self.drivers if driver.last_alarm]
+        return [*found, *alarms]
+
+    async def until_ended(self) -> None:
+        """Wait until a database has another process of this name, which is no planned end."""
+        waits = [asyncio.ensure_future(driver.ended.wait()) for driver in self.drivers]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def leave(self) -> None:
+        """Give all slots to others, and be no member any more."""
+        for driver in self.drivers:
+            driver.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                for driver in self.drivers:
+                    await driver.ended.wait()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        for driver in self.drivers:
+            driver.close()
+        for board in self._boards:
+            await board.closed()
+
+    def _accept(self, slot: int) -> Gateway | None:
+        return self._boards[slot % len(self._boards)].accept(slot) if self._boards else None
+
+    def _lead(self, store: SharedStore, about: str, nonce: int) -> None:
+        keeper = Keeper(self._name, nonce, store.cluster_id, store.timeline)
+        driver = LeaseDriver(
+            keeper,
+            lambda: store.leases(self._name, about),
+            loop=self._loop,
+            name=f"{self._name} in store {store.index}",
+        )
+        board = ServedSlots(driver, lambda lease: self._parts(store, lease), loop=self._loop)
+        self.drivers.append(driver)
+        self._boards.append(board)
+        driver.start(board)
+
+    def _parts(self, store: SharedStore, lease: LeasedSlot) -> SlotParts:
+        settings = self._settings
+        kept = store.slot(lease, settings.durability)
+        broker = new_broker(kept, self._clock, self._loop, fragment_mb_max=settings.fragment_mb_max)
+        endpoint = Endpoint(
+            broker,
+            self._links.secret,
+            loop=self._loop,
+            monotonic_s=time.monotonic,
+            new_nonce=lambda: secrets.token_bytes(NONCE_BYTES),
+        )
+        part = store_part(broker, kept, settings.backup_dir, self._loop)
+        endpoint.add_answerer(BackupDoor([part]))
+        return SlotParts(broker, endpoint, part.close)

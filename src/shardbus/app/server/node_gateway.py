@@ -1,0 +1,175 @@
+"""The gateway of a node: finds the brokers of a cluster, follows slots, serves clients."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from shardbus.app.backups.kept import KeptBackups
+from shardbus.app.server.broker_address import parse_broker_address
+from shardbus.app.server.broker_store import catalogue_part
+from shardbus.app.server.cluster import Follower, in_turn, whenever
+from shardbus.app.server.front import ReadyLine, namespace_settings, serve_clients
+from shardbus.app.server.node_links import NodeLinks
+from shardbus.app.server.serving import Work, alongside
+from shardbus.app.server.settings import Settings
+from shardbus.broker.access.auth import Authorizer
+from shardbus.broker.backup.call import RemotePart
+from shardbus.broker.bus import Bus
+from shardbus.broker.clock import TimedClock
+from shardbus.broker.cluster.slot_map import SlotMap
+from shardbus.broker.cluster.turns import CatalogueTurns
+from shardbus.broker.fragment.storage import ThreadWorker
+from shardbus.broker.namespace.namespace import Namespace
+from shardbus.broker.remote.broker import Dial, RemoteBroker
+from shardbus.broker.remote.link import Identity
+from shardbus.broker.remote.parking import ParkingLot
+from shardbus.broker.wire.frames import NONCE_BYTES
+from shardbus.core.sequence import TOKEN_SEED_BYTES
+from shardbus.gateway.http.observing.cluster import ClusterView
+from shardbus.stores.base.backup import broker_name
+from shardbus.stores.base.cluster import SharedCatalogue, SharedStores
+
+log = logging.getLogger(__name__)
+
+# How long a new gateway waits for brokers; those that come later are found later.
+BROKERS_WAIT_S: Final = 15.0
+OWNER_WAIT_S: Final = 4.0
+
+
+async def serve_cluster(  # noqa: PLR0913 - what a gateway is made of
+    cluster: SharedStores,
+    links: NodeLinks,
+    settings: Settings,
+    clock: TimedClock,
+    stopping: asyncio.Event,
+    *,
+    name: str,
+    about: str,
+    node_problems: Callable[[], list[str]],
+) -> None:
+    """Serve clients until told to stop; Unavailable when the catalogue cannot be read."""
+    loop = asyncio.get_running_loop()
+    lookouts = [store.lookout(name) for store in cluster.stores]
+    slot_map = SlotMap(lookouts, loop=loop)
+    lot = ParkingLot()
+    remotes = [
+        RemoteBroker(
+            Identity(name, broker_name(slot), links.secret),
+            _dial(slot_map, links, slot),
+            loop=loop,
+            new_nonce=lambda: secrets.token_bytes(NONCE_BYTES),
+            lot=lot,
+        )
+        for slot in range(cluster.slot_count)
+    ]
+    slot_map.on_moved = lambda slot: remotes[slot].moved()
+    slot_map.is_urgent = lambda: not all(remote.is_up for remote in remotes)
+    shown = [store.shown for store in cluster.stores]
+    view = ClusterView(cluster.cluster_id, shown, slot_map, lot, clock, node_problems)
+    work = _serve_namespace(cluster, remotes, settings, stopping, slot_map, view)
+    chores = [slot_map.run(name, about), *(remote.run() for remote in remotes)]
+    await alongside(work, chores)
+
+
+def _dial(slot_map: SlotMap, links: NodeLinks, slot: int) -> Dial:
+    async def dial(new_protocol: Callable[[], asyncio.Protocol]) -> None:
+        address = parse_broker_address(await slot_map.found(slot, OWNER_WAIT_S))
+        await links.dial(address, slot, new_protocol)
+
+    return dial
+
+
+async def _serve_namespace(
+    cluster: SharedStores,
+    remotes: list[RemoteBroker],
+    settings: Settings,
+    stopping: asyncio.Event,
+    slot_map: SlotMap,
+    view: ClusterView,
+) -> None:
+    loop = asyncio.get_running_loop()
+    clock = view.clock
+    now_ms = clock.now_ms()
+    catalogue = await asyncio.to_thread(lambda: cluster.open_catalogue(now_ms))
+    worker = ThreadWorker("catalogue", loop)
+    turns = CatalogueTurns(catalogue, worker, loop=loop)
+    namespace = Namespace(catalogue, remotes, clock, namespace_settings(settings), worker, turns)
+    turns.refresh = namespace.reload
+    for remote in remotes:
+        remote.topics.turn_now = lambda: turns.number
+    part = catalogue_part(catalogue, worker, settings.backup_dir, loop)
+    try:
+        await _wait_for(remotes, stopping)
+        if stopping.is_set():
+            return
+        await in_turn(namespace.recover)
+        namespace.subscribe(Follower(remotes))
+        bus = Bus(
+            namespace,
+            remotes,
+            Authorizer(namespace, clock),
+            clock=clock,
+            loop=loop,
+            new_seed=lambda: secrets.token_bytes(TOKEN_SEED_BYTES),
+        )
+        work = serve_clients(
+            settings,
+            bus,
+            stopping,
+            broker_names=[remote.name for remote in remotes],
+            outages=lambda: [remote.problem() for remote in remotes],
+            backups=KeptBackups(
+                [RemotePart(remote.name, remote.ask) for remote in remotes],
+                part,
+                directory=settings.backup_dir,
+                data_dir=settings.data_dir,
+                clock=clock,
+            ),
+            hooks=ReadyLine(settings),
+            cluster=view,
+        )
+        await alongside(work, _following(namespace, catalogue, remotes, slot_map))
+    finally:
+        await part.close()
+        await asyncio.to_thread(worker.close)
+        catalogue.close()
+
+
+def _following(
+    namespace: Namespace,
+    catalogue: SharedCatalogue,
+    remotes: Sequence[RemoteBroker],
+    slot_map: SlotMap,
+) -> list[Work]:
+    """Read the catalogue when it has changed, and tell topics to brokers that came back."""
+
+    async def follow() -> None:
+        if slot_map.version != catalogue.known_version:
+            await namespace.reload()
+
+    async def welcome() -> None:
+        await namespace.introduce()
+        if namespace.problems():
+            await namespace.sweep()
+
+    changed, returned = asyncio.Event(), asyncio.Event()
+    slot_map.on_version = changed.set
+    for remote in remotes:
+        remote.on_up = returned.set
+    return [whenever(changed, follow), whenever(returned, welcome)]
+
+
+async def _wait_for(remotes: Sequence[RemoteBroker], stopping: asyncio.Event) -> None:
+    """Wait for all slots to be served, or for some time, or for the end."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + BROKERS_WAIT_S
+    while not all(remote.is_up for remote in remotes) and not stopping.is_set():
+        if loop.time() > until_s:
+            missing = [remote.name for remote in remotes if not remote.is_up]
+            log.warning("no broker serves %s yet; starting without", ", ".join(missing))
+            return
+        await asyncio.sleep(0.02)

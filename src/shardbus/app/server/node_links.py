@@ -1,0 +1,115 @@
+"""Connections between the nodes of a cluster: the one place where they are made and accepted.
+
+A broker has one address for all of its slots. A gateway begins by naming the slot that it wants;
+then both speak as a gateway and the broker of that slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from ssl import SSLContext
+from typing import Final, cast, final
+
+from shardbus.app.cli.failures import Usage
+from shardbus.app.server.broker_address import BrokerAddress, NewProtocol
+
+log = logging.getLogger(__name__)
+
+_MAGIC: Final = b"SBsl"
+_CALL_BYTES: Final = 8
+CALL_S: Final = 5.0
+CALLERS_MAX: Final = 512
+
+Accept = Callable[[int], asyncio.Protocol | None]
+"""The protocol of a slot that is served here; None for any other."""
+
+
+@final
+class NodeLinks:
+    """How nodes reach each other. The secret is that of the cluster; with contexts also TLS."""
+
+    def __init__(
+        self,
+        secret: bytes,
+        *,
+        client_tls: SSLContext | None = None,
+        server_tls: SSLContext | None = None,
+    ) -> None:
+        self.secret = secret
+        self._client_tls = client_tls
+        self._server_tls = server_tls
+        self._callers = 0
+
+    async def dial(self, address: BrokerAddress, slot: int, new_protocol: NewProtocol) -> None:
+        """Connect to a slot; OSError when nobody answers."""
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.create_connection(
+            new_protocol, address.host, address.port, ssl=self._client_tls
+        )
+        transport.write(_MAGIC + slot.to_bytes(4, "big"))
+
+    async def listen(self, address: BrokerAddress, accept: Accept) -> asyncio.Server:
+        """Usage when that fails."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.create_server(
+                lambda: _Caller(self, accept), address.host, address.port, ssl=self._server_tls
+            )
+        except OSError as error:
+            raise Usage(f"cannot listen on {address}: {error.strerror or error}") from error
+
+    def called(self) -> bool:
+        """Count a connection that has not said what it wants; False if there are too many."""
+        self._callers += 1
+        return self._callers <= CALLERS_MAX
+
+    def settled(self) -> None:
+        self._callers -= 1
+
+
+@final
+class _Caller(asyncio.Protocol):
+    """A connection until it has named its slot."""
+
+    def __init__(self, links: NodeLinks, accept: Accept) -> None:
+        self._links = links
+        self._accept = accept
+        self._said = b""
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        self._transport = cast(asyncio.Transport, transport)
+        self._deadline = asyncio.get_running_loop().call_later(CALL_S, self._transport.abort)
+        if not self._links.called():
+            self._transport.abort()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._settle()
+
+    def data_received(self, data: bytes) -> None:
+        self._said += data
+        if len(self._said) < _CALL_BYTES or self._transport is None:
+            return
+        call, rest = self._said[:_CALL_BYTES], self._said[_CALL_BYTES:]
+        transport = self._transport
+        protocol = None
+        if call.startswith(_MAGIC):
+            protocol = self._accept(int.from_bytes(call[len(_MAGIC) :], "big"))
+        if protocol is None:
+            transport.close()
+            return
+        self._settle()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        if rest:
+            protocol.data_received(rest)
+
+    def _settle(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+            self._links.settled()

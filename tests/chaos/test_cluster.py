@@ -1,0 +1,193 @@
+"""Nodes that share databases are stopped, killed and paused while applications are at work."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from tests.chaos.nodes import QUEUE, SLOTS, Applications, Node, cluster, wait_until_even
+from tests.support.postgres import PostgresServer, needed_binaries
+from tests.support.queues import create_queue
+
+CALM_S = 2.0
+# From the death of a node to the first answer of another for its slots.
+TAKEN_S_MAX = 10.0
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    made = PostgresServer(needed_binaries())
+    made.make()
+    made.start()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def urls(postgres: PostgresServer) -> list[str]:
+    return [postgres.tcp_url(postgres.new_database())]
+
+
+def test_a_node_that_is_stopped_hands_over_locks_and_sessions(
+    tmp_path: Path, urls: list[str]
+) -> None:
+    """R40, R42"""
+    with cluster(tmp_path, urls, "a", "b") as [stays, goes]:
+        create_queue(stays, QUEUE)
+        create_queue(stays, "sessions", RequiresSession="true")
+        asyncio.run(_hold_while_it_goes(stays, goes))
+        assert stays.owners() == {"a": SLOTS}
+
+
+async def _hold_while_it_goes(stays: Node, goes: Node) -> None:
+    count = 24
+    client = ServiceBusClient.from_connection_string(stays.connection_string)
+    async with client:
+        async with client.get_queue_sender(QUEUE) as sender:
+            for number in range(count):
+                key = f"key-{number}"
+                await sender.send_messages(ServiceBusMessage(key, partition_key=key))
+        async with client.get_queue_sender("sessions") as sender:
+            for number in range(8):
+                await sender.send_messages(ServiceBusMessage("first", session_id=f"s{number}"))
+        held = [client.get_queue_receiver("sessions", session_id=f"s{n}") for n in range(8)]
+        async with client.get_queue_receiver(QUEUE) as receiver:
+            locked: list[ServiceBusReceivedMessage] = []
+            while len(locked) < count:
+                locked += await receiver.receive_messages(max_message_count=count, max_wait_time=10)
+            of_sessions = [(each, await each.receive_messages(max_wait_time=10)) for each in held]
+            await asyncio.to_thread(goes.stop)
+            for message in locked:
+                await receiver.complete_message(message)
+            for each, [message] in of_sessions:
+                await each.complete_message(message)
+                await each.session.set_state("done")
+                await each.close()
+            assert await receiver.receive_messages(max_wait_time=2) == []
+
+
+def test_two_databases_share_an_entity(tmp_path: Path, postgres: PostgresServer) -> None:
+    """R39, R41"""
+    urls = [postgres.tcp_url(postgres.new_database()) for _ in range(2)]
+    with cluster(tmp_path, urls, "a") as [node]:
+        create_queue(node, QUEUE)
+        shown = node.cluster()
+        assert isinstance(shown["stores"], list) and isinstance(shown["slots"], list)
+        assert [store["slots"] for store in shown["stores"]] == [SLOTS, SLOTS]
+        assert {slot["store"] for slot in shown["slots"]} == {0, 1}
+        asyncio.run(_work(Applications(node, node), 2.0))
+    for url in urls:
+        name = url.rpartition("/")[2]
+        sql = "SELECT 1 / (count(*) > 4)::integer FROM shardbus.fragment"
+        postgres.execute(sql, name)
+
+
+async def _work(applications: Applications, seconds: float) -> None:
+    async with applications.at_work():
+        await asyncio.sleep(seconds)
+    applications.book.check()
+
+
+@pytest.mark.long
+def test_slots_of_a_killed_node_are_served_by_the_others_in_seconds(
+    tmp_path: Path, urls: list[str]
+) -> None:
+    """R3, R40"""
+    with cluster(tmp_path, urls, "a", "b", "c") as nodes:
+        create_queue(nodes[0], QUEUE)
+        applications = Applications(nodes[0], nodes[1])
+        asyncio.run(_lose(applications, nodes[2].kill, nodes[:2]))
+        applications.book.check()
+        assert applications.book.slowest_s < TAKEN_S_MAX
+        # A node that starts again gets slots again.
+        nodes[2].start()
+        wait_until_even(nodes, SLOTS)
+
+
+async def _lose(applications: Applications, lose: object, others: list[Node]) -> None:
+    assert callable(lose)
+    async with applications.at_work():
+        await asyncio.sleep(CALM_S)
+        await asyncio.to_thread(lose)
+        await asyncio.to_thread(wait_until_even, others, SLOTS)
+        await asyncio.sleep(CALM_S)
+
+
+@pytest.mark.long
+def test_a_paused_node_changes_nothing_when_it_wakes(tmp_path: Path, urls: list[str]) -> None:
+    """R40"""
+    with cluster(tmp_path, urls, "a", "b", "c") as nodes:
+        create_queue(nodes[0], QUEUE)
+        applications = Applications(nodes[0], nodes[1])
+        asyncio.run(_pause(applications, nodes))
+        applications.book.check()
+        assert applications.book.slowest_s < TAKEN_S_MAX
+
+
+async def _pause(applications: Applications, nodes: list[Node]) -> None:
+    async with applications.at_work():
+        await asyncio.sleep(CALM_S)
+        nodes[2].pause()
+        await asyncio.to_thread(wait_until_even, nodes[:2], SLOTS)
+        await asyncio.sleep(CALM_S)
+        nodes[2].resume()
+        await asyncio.to_thread(wait_until_even, nodes, SLOTS)
+        await asyncio.sleep(CALM_S)
+
+
+@pytest.mark.long
+def test_a_rolling_restart_costs_no_error_and_no_lock(tmp_path: Path, urls: list[str]) -> None:
+    """R42"""
+    with cluster(tmp_path, urls, "a", "b", "c") as nodes:
+        create_queue(nodes[0], QUEUE)
+        applications = Applications(nodes[0], nodes[0])
+        asyncio.run(_roll(applications, nodes))
+        applications.book.check()
+        assert applications.book.lost_locks == []
+        assert applications.book.received_twice() == []
+
+
+async def _roll(applications: Applications, nodes: list[Node]) -> None:
+    async with applications.at_work():
+        await asyncio.sleep(CALM_S)
+        for node in nodes[1:]:
+            await asyncio.to_thread(node.restart)
+            await asyncio.to_thread(wait_until_even, nodes, SLOTS)
+        await asyncio.sleep(CALM_S)
+
+
+@pytest.mark.long
+def test_a_killed_database_that_starts_again_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """R39, R41"""
+    postgres = PostgresServer(needed_binaries())
+    try:
+        postgres.make()
+        postgres.start()
+        url = postgres.tcp_url(postgres.new_database())
+        with cluster(tmp_path, [url], "a", "b") as nodes:
+            create_queue(nodes[0], QUEUE)
+            applications = Applications(nodes[0], nodes[1])
+            asyncio.run(_restart(applications, postgres, nodes))
+            applications.book.check()
+    finally:
+        postgres.remove()
+
+
+async def _restart(applications: Applications, postgres: PostgresServer, nodes: list[Node]) -> None:
+    async with applications.at_work():
+        for _ in range(2):
+            await asyncio.sleep(CALM_S)
+            await asyncio.to_thread(postgres.stop, signal.SIGKILL)
+            await asyncio.sleep(1.0)
+            await asyncio.to_thread(lambda: postgres.start(is_same_port=True))
+            await asyncio.to_thread(wait_until_even, nodes, SLOTS)
+        since_s = time.monotonic()
+        await asyncio.sleep(CALM_S)
+        assert any(moment > since_s for moment in applications.book.accepted_at_s)
