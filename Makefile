@@ -33,7 +33,7 @@ BROWSER_JS := tests/browser/js
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table browser conformance backlog bench \
-	bench-features bench-peers bench-spark spark-versions mutants storm docs pin clean curl node chromium postgres FORCE
+	bench-features bench-peers bench-spark spark-versions mutants storm docs pin clean curl node chromium postgres systemd FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -51,16 +51,16 @@ run:  ## serve and show a demo: make run ARGS="--tier premium"; only serve: make
 	exec $(BIN)/shardbus demo --prepare '$(PREPARE)' $(ARGS)
 
 test: $(VENV)/.requirements  ## build and run every check, and every test that is not long
-	@$(MAKE) --no-print-directory node chromium curl postgres
+	@$(MAKE) --no-print-directory node chromium curl postgres systemd
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(VENV)/.shardbus check
 	@$(MAKE) --no-print-directory build
 	$(COMPILED) $(PYTEST) $(PARALLEL) -m 'not long' spark/tests tests
 
-test-long: build node chromium curl postgres  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
+test-long: build node chromium curl postgres systemd  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m long spark/tests tests
 	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m 'not long' $(INTERPRETED_TESTS)
 
-test-costs: build node chromium curl postgres  ## wall and processor seconds of every file of tests, one after another
+test-costs: build node chromium curl postgres systemd  ## wall and processor seconds of every file of tests, one after another
 	$(COMPILED) $(PYTEST) -p tests.support.costs $(or $(ARGS),spark/tests tests)
 
 check: $(VENV)/.requirements  ## formatting, lint, types, who may import whom
@@ -140,6 +140,10 @@ curl:
 # The server alone, for tests that start their own: Debian keeps its programs off the path.
 postgres:
 	@command -v initdb >/dev/null || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || $(call apt_install,postgresql)
+
+# Only to examine units; nothing is started.
+systemd:
+	@command -v systemd-analyze >/dev/null || $(call apt_install,systemd)
 
 node: $(JS)/node_modules/.package-lock.json
 

@@ -33,6 +33,7 @@ START_S: Final = 60.0
 STOP_S: Final = 30.0
 TEMPLATE: Final = "shardbus_template"
 LOCKED: Final = "locked"
+STANDBY: Final = "standby"
 CONFIGURATION: Final = """
 listen_addresses = '127.0.0.1'
 shared_buffers = 32MB
@@ -51,7 +52,8 @@ def found_binaries() -> Path | None:
         return Path(named)
     on_path = shutil.which("initdb")
     if on_path is not None and shutil.which("postgres") is not None:
-        return Path(on_path).parent
+        # Perhaps a link to where all programs are.
+        return Path(on_path).resolve().parent
     versions = [path for path in DEBIAN.glob("*/bin") if (path / "initdb").exists()]
     return max(versions, key=lambda path: int(path.parent.name), default=None)
 
@@ -81,6 +83,15 @@ class PostgresServer:
         rules = self.data / "pg_hba.conf"
         # One user has to give a password; the others are let in.
         rules.write_text(f"host all {LOCKED} all scram-sha-256\n{rules.read_text()}")
+
+    def make_standby(self, primary: PostgresServer) -> None:
+        """Make the files of a server that follows another one, which runs."""
+        where = f"host={primary.directory} port={primary.port} user=postgres"
+        connection = f"{where} application_name={STANDBY}"
+        self._run(
+            "pg_basebackup", "--checkpoint=fast", "--write-recovery-conf", "--no-sync",
+            f"--pgdata={self.data}", f"--dbname={connection}",
+        )  # fmt: skip
 
     def start(self, *options: str, is_same_port: bool = False) -> None:
         """Start it, and wait until it answers; `options` are for `postgres`."""
@@ -140,6 +151,14 @@ class PostgresServer:
         name = f"test_{self._databases}"
         self.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
+
+    def number(self, sql: str, database: str = "postgres") -> int:
+        """The answer to a question."""
+        link = Link(Address(self.url(database)), {})
+        try:
+            return int(link.fetch(sql)[0][0])
+        finally:
+            link.close()
 
     def drop_database(self, name: str) -> None:
         self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
