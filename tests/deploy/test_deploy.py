@@ -25,7 +25,7 @@ DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 UNITS: Final = sorted((DEPLOY / "systemd").glob("shardbus*"))
 MANIFESTS: Final = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
 COMPOSE: Final = DEPLOY / "compose" / "compose.yaml"
-INSTALLED: Final = "/opt/shardbus/bin/shardbus"
+INSTALLED: Final = "/usr/local/lib/shardbus/bin/shardbus"
 SETTINGS: Final = {f"SHARDBUS_{row.name.upper()}" for row in TABLE} | {
     "SHARDBUS_CONNECTION_STRING", "SHARDBUS_IMAGE",
 }  # fmt: skip
