@@ -23,6 +23,7 @@ from shardbus.app.server.flight_child import FlightChild, flight_port, flight_ur
 from shardbus.app.server.issuer import Issuer, sign_in_of
 from shardbus.app.server.serving import Work, alongside
 from shardbus.app.server.settings import Settings
+from shardbus.app.server.store_kinds import DEFAULT_STORE
 from shardbus.app.setup.starting import set_up
 from shardbus.broker.access.auth import DEVELOPMENT_KEY_NAME
 from shardbus.broker.access.slowdown import Slowdown
@@ -312,8 +313,8 @@ def server_facts(settings: Settings) -> ServerFacts:
     """What the settings tell about this server; ports follow when they are open."""
     is_elsewhere = settings.brokers_config is not None
     kind = PROCESS if settings.broker_processes else EMBEDDED
-    store_kind = settings.store.partition(":")[0] or "sqlite"
-    is_file = store_kind == "sqlite" and not is_elsewhere
+    store_kind = (settings.store or DEFAULT_STORE).partition(":")[0]
+    is_file = DEFAULT_STORE.startswith(f"{store_kind}:") and not is_elsewhere
     return ServerFacts(
         host=_shown_host(settings),
         is_loopback=settings.is_loopback,
