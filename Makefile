@@ -32,7 +32,7 @@ BROWSER_JS := tests/browser/js
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
-.PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table browser conformance backlog bench \
+.PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table browser pictures conformance backlog bench \
 	bench-features bench-peers bench-spark spark-versions mutants storm docs pin clean curl node chromium postgres systemd FORCE
 
 help:  ## this list
@@ -88,6 +88,9 @@ sim: build  ## the simulator: make sim SEEDS=1-500
 
 sim-table: build  ## play many seeds and write what befell them to the docs: make sim-table SEEDS=1-10000
 	$(BIN)/python -m tests.simulation.table --jobs $(JOBS) $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+pictures: build chromium  ## make the pictures of the guide to the portal again
+	$(BIN)/python -m tests.browser.pictures
 
 browser: build chromium  ## the portal in a real browser
 	$(COMPILED) $(PYTEST) tests/browser

@@ -122,8 +122,8 @@ class Portal:
 
     def check(self) -> None:
         violations: list[str] = self.page.evaluate("window.violations")
-        assert violations == []
-        assert self.errors == []
+        assert violations == [], violations
+        assert self.errors == [], self.errors
 
     def forgive(self, part: str) -> None:
         """An error that a test has provoked on purpose: a browser logs every refused request."""

@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 ROOT: Final = Path(__file__).resolve().parents[2]
 STATUSES: Final = {"yes", "partly", "not yet"}
 NUMBERS: Final = [
-    *(f"R{n}" for n in range(1, 44)),
-    "R49",
+    *(f"R{n}" for n in range(1, 50)),
     *(f"P{n}" for n in range(1, 10)),
 ]
 _REFERENCE: Final = re.compile(r"`([\w./-]+\.(?:py|mjs|js))(?:::(\w+))?`")

@@ -169,7 +169,7 @@ export class MessageBrowser {
     const isDead = this.options.line.includes("$");
     return h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); void attempt(() => this.search()); } },
       h("div", { class: "field big" }, field("Condition", (_, props) => input({ ...props, class: "mono", value: this.where, list: "saved-filters", placeholder: "region = 'eu' AND sys.Label LIKE 'order%'", onvalue: set("where") }), { id: "filter-where" })),
-      h("datalist", { id: "saved-filters" }, (preferences.filters[this.options.target] ?? []).map((one) => h("option", { key: one, value: one }))),
+      h("datalist", { id: "saved-filters" }, this.savedFilters().map((one) => h("option", { key: one, value: one }))),
       field("Text in the body", (_, props) => input({ ...props, value: this.text, onvalue: set("text") }), { id: "filter-text" }),
       isDead ? field("Reason", (_, props) => input({ ...props, value: this.reason, onvalue: set("reason") }), { id: "filter-reason" }) : null,
       this.options.states ? null : field("State", (_, props) => select([["", "All"], .../** @type {[string, string][]} */ (STATES.map((one) => [one, one]))], { ...props, value: this.state, onvalue: (/** @type {string} */ value) => { this.state = value; } }), { id: "filter-state" }),
@@ -180,10 +180,18 @@ export class MessageBrowser {
         this.where ? button("Save", () => this.saveFilter(), { title: "Keep this condition for next time, in this browser" }) : null));
   }
 
+  savedFilters() {
+    return preferences.filters[this.filtersKey()] ?? [];
+  }
+
+  /** A queue may be called `constructor`, which every object has. */
+  filtersKey() {
+    return `of ${this.options.target}`;
+  }
+
   saveFilter() {
-    const { target } = this.options;
-    const kept = preferences.filters[target] ?? [];
-    prefer({ filters: { ...preferences.filters, [target]: [this.where, ...kept.filter((one) => one !== this.where)].slice(0, 20) } });
+    const kept = this.savedFilters();
+    prefer({ filters: { ...preferences.filters, [this.filtersKey()]: [this.where, ...kept.filter((one) => one !== this.where)].slice(0, 20) } });
   }
 
   status() {

@@ -3,7 +3,8 @@
 import { ApiError, session } from "./api.js";
 import { redraw } from "./app.js";
 
-const EVERY_MS = 2000;
+// With the time of an answer, two seconds.
+const EVERY_MS = 1800;
 
 /** @type {{isPaused: boolean, error: Error | null, at: number}} */
 export const live = { isPaused: false, error: null, at: 0 };

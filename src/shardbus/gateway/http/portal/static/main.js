@@ -41,6 +41,7 @@ let page = null;
 function pageOf() {
   const place = here();
   const [first = "overview", second, third] = place.segments;
+  if (!isThere(first)) return missingPage();
   switch (first) {
     case "overview": return overviewPage();
     case "entities": return entitiesPage(place);
@@ -145,14 +146,16 @@ window.addEventListener("hashchange", () => session.identity && show());
 document.addEventListener("keydown", onKey);
 
 async function start() {
-  data.signIn = { methods: ["connection_string"] };
+  /** @type {any} */
+  let found = { methods: ["connection_string"] };
   try {
     await loadRoutes();
-    if (has("sign-in")) data.signIn = await get("sign-in");
+    if (has("sign-in")) found = await get("sign-in");
+    if (found.development) await startSession(found, "development", "", show);
   } catch {
     // The form says what is wrong when it is sent.
   }
-  if (data.signIn.development) await startSession("development", "", show).catch(() => undefined);
+  data.signIn = found;
   redraw();
 }
 void start();

@@ -239,7 +239,7 @@ export function tabs(label, tabs, current) {
     h("a", { href: tab.href, "aria-current": tab.name === current ? "page" : undefined, onmount: tab.name === current ? intoView : undefined }, tab.text)))));
 }
 
-/** Bring something into view that may be outside, once the page is drawn. @param {Element} element */
+/** Bring something into view that may be outside of it on a narrow screen. @param {Element} element */
 export function intoView(element) {
-  requestAnimationFrame(() => element.scrollIntoView({ block: "nearest", inline: "center" }));
+  if (innerWidth <= 1100) requestAnimationFrame(() => element.scrollIntoView({ block: "nearest", inline: "center" }));
 }

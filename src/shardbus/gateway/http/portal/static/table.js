@@ -28,7 +28,7 @@ export function table({ label, columns, rows, key, rowClass }) {
  * @param {Column<T>[]} columns
  */
 function heads(columns) {
-  return h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col", class: column.class }, column.head ?? column.title))));
+  return h("thead", null, h("tr", null, columns.map((column) => h("th", { scope: "col", class: column.class }, column.head ?? (column.title || h("span", { class: "visually-hidden" }, "Actions"))))));
 }
 
 /**

@@ -23,14 +23,14 @@ export function brokersPage() {
       if (!system) return loading();
       const reasons = overview?.health.reasons ?? [];
       return [
-        h("div", { class: "page-head" }, h("div", { class: "titles" }, h("h1", null, "Brokers, stores and gateways"), h("p", { class: "muted" }, `Up for ${duration(system.uptime_ms)}, version ${system.version}.`))),
+        h("div", { class: "page-head" }, h("div", { class: "titles" }, h("h1", null, "Brokers, stores and gateways"), h("p", { class: "muted" }, `Up for ${upFor(system.started_at)}, version ${system.version}.`))),
         reasons.length ? banner("warn", h("strong", null, `The bus is ${overview?.health.status}. `), h("ul", null, reasons.map((reason) => h("li", { key: reason }, reason)))) : banner("info", "Everything serves."),
         card("Brokers and their stores", table({ label: "Brokers", rows: /** @type {any[]} */ (system.brokers), key: (one) => one.name, columns: [
           { title: "Broker", isHead: true, cell: (one) => one.name },
           { title: "State", cell: (one) => badge(one.state, one.state === "available" ? "good" : one.state === "limited" ? "warn" : "bad", one.reason) },
           { title: "Kind", class: "wide", cell: (one) => [one.kind, one.address ? h("span", { class: "muted" }, ` ${one.address}`) : null] },
           { title: "Fragments", class: "number", cell: (one) => [count(one.fragments), one.fragments_out ? h("span", { class: "badnum" }, ` (${count(one.fragments_out)} out)`) : null] },
-          { title: "Up for", class: "number wide", cell: (one) => (one.uptime_ms === null || one.uptime_ms === undefined ? "–" : duration(one.uptime_ms)) },
+          { title: "Up for", class: "number wide", cell: (one) => upFor(one.started_at) },
           { title: "Restarts", class: "number wide", cell: (one) => count(one.restarts) },
           { title: "Store", class: "wide break", cell: (one) => (one.store ? [one.store.kind, " ", h("span", { class: "muted small" }, one.store.address)] : "–") },
           { title: "Stored", class: "number", cell: (one) => size(one.store?.size_bytes) },
@@ -40,17 +40,22 @@ export function brokersPage() {
         cluster ? clusterCard(cluster) : null,
         card("Gateways", table({ label: "Gateways", rows: /** @type {any[]} */ (system.gateways), key: (one) => one.name, columns: [
           { title: "Gateway", isHead: true, cell: (one) => one.name },
-          { title: "Connections", cell: (one) => Object.entries(one.connections ?? {}).map(([name, value]) => `${count(/** @type {number} */ (value))} ${name}`).join(", ") },
-          { title: "Links", cell: (one) => Object.entries(one.links ?? {}).map(([name, value]) => `${count(/** @type {number} */ (value))} ${name}`).join(", ") || "–" },
+          { title: "Connections", cell: (one) => Object.entries(one.connections ?? {}).map(([name, value]) => `${count(/** @type {number} */ (value))} ${name}`).join(", ") || "–" },
+          { title: "Up for", class: "number", cell: (one) => upFor(one.started_at) },
           { title: "Memory", class: "number wide", cell: (one) => size(one.memory_bytes) },
           { title: "Processor time", class: "number wide", cell: (one) => (one.cpu_seconds === null ? "–" : duration(one.cpu_seconds * 1000)) },
         ] }), { class: "flush" }),
         card("Where clients connect", facts([
-          ["Endpoint", h("code", null, system.endpoint)], ["AMQP", count0(system.amqp_port)], ["HTTP", count0(system.http_port)], ["AMQP with TLS only", count0(system.tls_port)], ["Bulk lane (Arrow Flight)", system.bulk_lane?.is_on ? `${count0(system.flight_port)}, ${system.bulk_lane.is_up ? "up" : "down"}` : "off"],
+          ["Endpoint", h("code", null, system.endpoint)], ["AMQP", count0(system.amqp_port)], ["HTTP", count0(system.http_port)], ["AMQP with TLS only", count0(system.tls_port)], ["Bulk lane (Arrow Flight)", system.flight_port ? `${system.flight_port}, ${system.is_flight_up ? "up" : "down"}` : "off"],
         ])),
       ];
     },
   };
+}
+
+/** @param {string | null | undefined} moment */
+function upFor(moment) {
+  return moment ? duration(Math.max(0, Date.now() - Date.parse(moment))) : "–";
 }
 
 /** @param {number | null | undefined} port */

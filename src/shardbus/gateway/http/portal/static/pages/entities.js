@@ -82,7 +82,7 @@ function chosen(rows, state) {
     if (state.kind === "topic") return row.kind !== "queue";
     return state.kind === "all" || row.kind === state.kind;
   });
-  return SORTS[state.sort] ? found.sort(SORTS[state.sort]) : found;
+  return Object.hasOwn(SORTS, state.sort) ? found.sort(SORTS[state.sort]) : found;
 }
 
 /** @param {EntityRow[]} rows @param {{sort: string}} state @param {() => void} keep */

@@ -28,6 +28,11 @@ const TABS = {
   sessions: sessionsTab, rules: rulesTab, subscriptions: subscriptionsTab, access: accessTab, settings: settingsTab,
 };
 
+/** @param {string} tab */
+function tabOf(tab) {
+  return Object.hasOwn(TABS, tab) ? TABS[tab] : summaryTab;
+}
+
 /** The entity that was shown last: another of its tabs begins with it. @type {{name: string, entity: any}} */
 let last = { name: "", entity: null };
 
@@ -44,12 +49,12 @@ export function entityPage(name, tab, place) {
       const [entity] = await Promise.all([get(`entities/${encodeURIComponent(name)}`), loadOverview().catch(() => null)]);
       context.entity = entity;
       last = { name, entity };
-      shown ??= (TABS[tab] ?? summaryTab)(context);
+      shown ??= tabOf(tab)(context);
       await shown.refresh?.();
     },
     view: () => {
       if (!context.entity) return loading();
-      shown ??= (TABS[tab] ?? summaryTab)(context);
+      shown ??= tabOf(tab)(context);
       return [head(context), h("div", { key: `tab-${tab}`, class: "stack" }, tabs(`Parts of ${name}`, tabList(context), tab), shown.view())];
     },
   };

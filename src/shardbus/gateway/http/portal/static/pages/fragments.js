@@ -63,7 +63,7 @@ function twin(fragments, warm, found) {
   return table({ label: "Fragments", rows: fragments, key: (one) => String(one.number), columns: [
     { title: "Fragment", isHead: true, cell: (one) => [count(one.number), warm.has(one.number) ? [" ", badge("hot", "warn")] : null] },
     { title: "Broker", cell: (one) => one.broker },
-    { title: "Store", class: "wide", cell: (one) => one.store ?? "" },
+    { title: "Store", class: "wide", cell: (one) => h("span", { title: one.store }, (one.store ?? "").split("/").pop()) },
     { title: "State", cell: (one) => badge(one.state, isServing(one) ? "good" : "bad", one.reason) },
     { title: "Active", class: "number", cell: (one) => (one.is_counted ? count(one.active) : "?") },
     { title: "Dead", class: "number", cell: (one) => (one.is_counted ? count(one.dead_letter) : "?") },

@@ -92,6 +92,42 @@ function sisters(line) {
   return (data.overview?.entities ?? []).filter((row) => row.name.toLowerCase().startsWith(prefix) && row.name !== name).map((row) => shortName(row.name));
 }
 
+/** @param {string[]} others @param {string} own */
+function sisterWarning(others, own) {
+  if (!others.length) return null;
+  return banner("warn", h("strong", null, "Other subscriptions get them too. "), `Dead letters of a subscription are sent to its topic ${topicOf(own)}: if their rules match, ${others.slice(0, 5).join(", ")}${others.length > 5 ? " and others" : ""} will receive these messages again.`);
+}
+
+/**
+ * Resubmit dead letters by requests of this page, for a bus without jobs.
+ * @param {string} own the entity
+ * @param {Record<string, unknown>} selection
+ * @param {number} total
+ * @param {() => unknown} then
+ */
+export function openResubmit(own, selection, total, then) {
+  let done = 0;
+  openDialog({
+    title: `Resubmit ${plural(total, "message")} of ${own}`, onclose: () => void then(),
+    view: (dialog) => [
+      sisterWarning(sisters(own), own),
+      h("p", { class: "muted" }, "Each message is removed here and sent again in one transaction: none is lost and none is doubled. Keep this page open until it is done."),
+      dialog.isBusy ? progress(done, total, "Resubmitted") : null,
+      dialogButtons(dialog, "Resubmit", async () => {
+        const numbers = /** @type {string[] | undefined} */ (selection.numbers);
+        for (let hasMore = true; hasMore;) {
+          const answer = await post(`entities/${encodeURIComponent(own)}/dead-letters/resubmit`, numbers ? { sequence_numbers: numbers.map(Number) } : { count: 1000 });
+          done += answer.resubmitted;
+          hasMore = !numbers && answer.has_more && answer.resubmitted > 0;
+          redraw();
+        }
+        notify(`Resubmitted ${plural(done, "message")}.`);
+        refreshNow();
+      }),
+    ],
+  });
+}
+
 /** @param {Wanted} wanted */
 export function openJob(wanted) {
   const { line, action, selection, total, sample } = wanted;
@@ -122,7 +158,7 @@ export function openJob(wanted) {
     view: (dialog) => [
       sample ? edits(state, before, total) : null,
       action === "move" ? field("Move to", (_, props) => [input({ ...props, value: state.destination, list: "move-names", autofocus: true, onvalue: (/** @type {string} */ value) => { state.destination = value.trim(); } }), h("datalist", { id: "move-names" }, names.map((name) => h("option", { key: name, value: name })))], { id: "move-to", hint: "A queue or a topic. Each message leaves here and arrives there in one transaction." }) : null,
-      others.length ? banner("warn", h("strong", null, "Other subscriptions get them too. "), `Dead letters of a subscription are sent to its topic ${topicOf(own)}: if their rules match, ${others.slice(0, 5).join(", ")}${others.length > 5 ? " and others" : ""} will receive these messages again.`) : null,
+      sisterWarning(others, own),
       action === "resubmit" ? h("p", { class: "muted" }, "Each message is removed here and sent again in one transaction: none is lost and none is doubled.") : null,
       action === "delete" ? h("p", null, "They will be removed for ever.") : null,
       action === "export" ? h("p", { class: "muted" }, "The messages stay. The file has one JSON line for each, and `shardbus send` takes it again.") : null,

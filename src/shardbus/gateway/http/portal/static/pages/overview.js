@@ -41,7 +41,7 @@ function limited() {
 function head(overview) {
   const { namespace } = overview;
   return h("div", { class: "page-head" }, h("div", { class: "titles" }, h("h1", null, namespace.name),
-    h("div", { class: "row muted" }, badge(namespace.tier, "accent"), `version ${namespace.version}`, `· up for ${duration(Date.parse(overview.sampled_at) - Date.parse(overview.started_at))}`)),
+    h("div", { class: "row muted" }, badge(namespace.tier, "accent"), `version ${namespace.version}, up for ${duration(Date.parse(overview.sampled_at) - Date.parse(overview.started_at))}`)),
   h("div", { class: "actions" },
     h("a", { class: "button", href: link(["create", "topic"]) }, "Create a topic"),
     h("a", { class: "button primary", href: link(["create", "queue"]) }, "Create a queue")));

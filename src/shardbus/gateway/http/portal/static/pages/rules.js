@@ -101,7 +101,10 @@ function openRule(name, rule) {
   };
   const changed = () => {
     clearTimeout(test.timer);
-    if (!has("entities/{name}/rule-test")) return;
+    if (!has("entities/{name}/rule-test") || (draft.kind === "sql" && !draft.expression.trim())) {
+      test.result = null;
+      return;
+    }
     test.timer = setTimeout(() => void run(), CHECK_MS);
   };
   changed();
@@ -131,7 +134,7 @@ function editor(draft, isOld, wrong, changed) {
   const set = (/** @type {"name" | "kind" | "expression" | "action"} */ member) => (/** @type {string} */ value) => { draft[member] = value; changed(); };
   return [
     h("div", { class: "fields" }, field("Name", (_, props) => input({ ...props, value: draft.name, disabled: isOld, autofocus: !isOld, onvalue: set("name") }), { id: "rule-name" }),
-      h("div", { class: "field" }, h("span", { class: "strong" }, "Filter"), choice("Kind of filter", [["sql", "SQL"], ["correlation", "Correlation"], ["true", "Every message"], ["false", "No message"]], draft.kind, set("kind")))),
+      h("div", { class: "field full" }, h("span", { class: "strong" }, "Filter"), choice("Kind of filter", [["sql", "SQL"], ["correlation", "Correlation"], ["true", "Every message"], ["false", "No message"]], draft.kind, set("kind")))),
     draft.kind === "sql" ? [
       field("Condition", (_, props) => area({ ...props, rows: 3, value: draft.expression, placeholder: "region = 'eu' AND quantity > 10", onvalue: set("expression") }), { id: "rule-sql", error: wrong?.part === "filter" ? `Line ${wrong.line}, column ${wrong.column}: ${wrong.message}` : "", hint: ["Properties by name, system properties as ", h("code", null, "sys.Label"), ", parameters as ", h("code", null, "@name"), "."] }),
       wrong?.part === "filter" ? pointer(draft.expression, wrong) : null,

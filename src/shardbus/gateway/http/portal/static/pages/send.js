@@ -27,8 +27,9 @@ export function rowsOf(properties) {
 
 /** @param {Row[]} rows @returns {Record<string, any>} */
 export function propertiesOf(rows) {
+  // Without a prototype: a property may be called `__proto__`.
   /** @type {Record<string, any>} */
-  const properties = {};
+  const properties = Object.create(null);
   for (const { name, type, value } of rows) {
     if (!name) continue;
     if (type === "string") properties[name] = value;

@@ -12,12 +12,13 @@ import { fromConnectionString, fromKey, fromToken } from "../signing.js";
 const state = { text: "", error: null, isBusy: false, method: "connection_string" };
 
 /**
+ * @param {any} offered what the bus tells about signing in
  * @param {string} method
  * @param {string} text
  * @param {() => void} show
  */
-export async function startSession(method, text, show) {
-  const { rule, key } = data.signIn?.development ?? {};
+export async function startSession(offered, method, text, show) {
+  const { rule, key } = offered.development ?? {};
   const identity = method === "development" ? await fromKey(rule, key, "", true)
     : method === "openid" ? await fromToken(text) : await fromConnectionString(text);
   session.identity = identity;
@@ -41,7 +42,7 @@ async function signIn(method, show) {
   Object.assign(state, { isBusy: true, error: null });
   redraw();
   try {
-    await startSession(method, state.text, show);
+    await startSession(data.signIn, method, state.text, show);
   } catch (error) {
     state.error = error instanceof ApiError && error.status === 401
       ? new Error(`${error.message} Copy the connection string again: \`shardbus sas connection-string\` prints it.`) : error;
