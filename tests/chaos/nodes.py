@@ -70,9 +70,17 @@ class Node(Server):
 
 
 @contextmanager
-def cluster(data_dir: Path, urls: list[str], *names: str) -> Iterator[list[Node]]:
-    """Nodes that share the slots about evenly; at the end nothing of them runs."""
-    nodes = [Node(name, data_dir, urls) for name in names]
+def cluster(
+    data_dir: Path, urls: list[str], *names: str, certificates: Path | None = None
+) -> Iterator[list[Node]]:
+    """Nodes that share the slots about evenly; at the end nothing of them runs.
+
+    `certificates` has a directory for each node, with its own.
+    """
+    nodes: list[Node] = []
+    for name in names:
+        own = () if certificates is None else ("--node-tls", str(certificates / name))
+        nodes.append(Node(name, data_dir, urls, *own))
     try:
         for node in nodes:
             node.start()

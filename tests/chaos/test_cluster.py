@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
+from click.testing import CliRunner
 
+from shardbus.app.cli.main import main
 from tests.chaos.nodes import QUEUE, SLOTS, Applications, Node, cluster, wait_until_even
 from tests.support.postgres import PostgresServer, needed_binaries
 from tests.support.queues import create_queue
@@ -73,16 +75,31 @@ async def _hold_while_it_goes(stays: Node, goes: Node) -> None:
             assert await receiver.receive_messages(max_wait_time=2) == []
 
 
+def certified(directory: Path, *names: str) -> Path:
+    """A directory with one of each node, of an authority of its own."""
+    authority = str(directory / "ca")
+    commands = [["ca", "--cluster", "prod", "--out", authority]]
+    for name in names:
+        roles = ("--role", "broker", "--role", "gateway")
+        out = str(directory / name)
+        commands.append(["cert", "--name", name, *roles, "--ca", authority, "--out", out])
+    for command in commands:
+        done = CliRunner().invoke(main, ["cluster", *command])
+        assert done.exit_code == 0, done.output
+    return directory
+
+
 def test_two_databases_share_an_entity(tmp_path: Path, postgres: PostgresServer) -> None:
-    """R39, R41"""
+    """R39, R41, and mutual TLS between the nodes (R42)"""
     urls = [postgres.tcp_url(postgres.new_database()) for _ in range(2)]
-    with cluster(tmp_path, urls, "a") as [node]:
+    tls = certified(tmp_path / "tls", "a", "b")
+    with cluster(tmp_path, urls, "a", "b", certificates=tls) as [node, other]:
         create_queue(node, QUEUE)
         shown = node.cluster()
         assert isinstance(shown["stores"], list) and isinstance(shown["slots"], list)
         assert [store["slots"] for store in shown["stores"]] == [SLOTS, SLOTS]
         assert {slot["store"] for slot in shown["slots"]} == {0, 1}
-        asyncio.run(_work(Applications(node, node), 2.0))
+        asyncio.run(_work(Applications(node, other), 2.0))
     for url in urls:
         name = url.rpartition("/")[2]
         sql = "SELECT 1 / (count(*) > 4)::integer FROM shardbus.fragment"

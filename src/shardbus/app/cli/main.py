@@ -81,6 +81,7 @@ _OF_SERVE: Final = frozenset(
     }
 )
 _OF_GATEWAY: Final = frozenset({"brokers_config", "secret_file", "node_tls"})
+_OF_NODE: Final = frozenset({"durability", "fragment_mb_max", "node_tls"})
 
 
 def _serving_options(without: frozenset[str]) -> list[click.Parameter]:
@@ -171,7 +172,7 @@ def gateway(config: tuple[str, ...], **flags: Flag) -> None:
 @main.command(
     params=[
         *node_options(),
-        *_serving_options((_OF_SERVE | _OF_GATEWAY) - {"durability", "fragment_mb_max"}),
+        *_serving_options((_OF_SERVE | _OF_GATEWAY) - _OF_NODE),
     ]
 )
 def node(config: tuple[str, ...], **flags: Flag) -> None:

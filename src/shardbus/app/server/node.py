@@ -19,6 +19,8 @@ from shardbus.app.server.data_directory import data_directory
 from shardbus.app.server.node_broker import NodeBroker, about_node
 from shardbus.app.server.node_gateway import serve_cluster
 from shardbus.app.server.node_links import NodeLinks
+from shardbus.app.server.node_name import BROKER, GATEWAY, LANE, ROLES
+from shardbus.app.server.node_tls import NodeTls
 from shardbus.app.server.serving import log_to_stderr, stop_on_signals
 from shardbus.app.server.settings import Settings
 from shardbus.app.server.store_kinds import cluster_of, new_namespace_id
@@ -29,11 +31,6 @@ from shardbus.stores.base.cluster import Making, SharedStores
 from shardbus.stores.base.store import StoreError
 
 log = logging.getLogger(__name__)
-
-BROKER: Final = "broker"
-GATEWAY: Final = "gateway"
-LANE: Final = "lane"
-ROLES: Final = (BROKER, GATEWAY, LANE)
 
 _SECRET_BYTES: Final = 32
 
@@ -93,7 +90,7 @@ def _refuse_taken_name(cluster: SharedStores, name: str) -> None:
 async def _serve(options: NodeOptions, settings: Settings, cluster: SharedStores) -> None:
     stopping = stop_on_signals()
     clock = SystemClock()
-    links = NodeLinks(cluster.secret)
+    links = _links(options, settings, cluster, clock)
     broker = NodeBroker(options.name, cluster, links, settings, clock)
     where = ""
     try:
@@ -111,6 +108,22 @@ async def _serve(options: NodeOptions, settings: Settings, cluster: SharedStores
             await broker.leave()
     finally:
         await broker.close()
+
+
+def _links(
+    options: NodeOptions, settings: Settings, cluster: SharedStores, clock: SystemClock
+) -> NodeLinks:
+    """With certificates every connection between nodes is encrypted, and both ends prove who they
+    are; Usage when those are not for the roles of this node.
+    """
+    directory = settings.node_tls
+    if directory is None:
+        return NodeLinks(cluster.secret)
+    return NodeLinks(
+        cluster.secret,
+        as_gateway=NodeTls(directory, GATEWAY, clock) if GATEWAY in options.roles else None,
+        as_broker=NodeTls(directory, BROKER, clock) if BROKER in options.roles else None,
+    )
 
 
 async def _with_gateway(  # noqa: PLR0913 - what a node is made of

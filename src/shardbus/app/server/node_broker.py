@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Final, final
 
 from shardbus.app.cli.version import describe
-from shardbus.app.server.broker_address import BrokerAddress
+from shardbus.app.server.broker_address import BrokerAddress, Listening
 from shardbus.app.server.broker_store import new_broker, store_part
 from shardbus.app.server.node_links import NodeLinks
 from shardbus.app.server.settings import Settings
@@ -64,7 +64,7 @@ class NodeBroker:
         self._settings = settings
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._server: asyncio.Server | None = None
+        self._server: Listening | None = None
         self.drivers: list[LeaseDriver] = []
         self._boards: list[ServedSlots] = []
 

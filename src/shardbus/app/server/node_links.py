@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from ssl import SSLContext
 from typing import Final, cast, final
 
-from shardbus.app.cli.failures import Usage
-from shardbus.app.server.broker_address import BrokerAddress, NewProtocol
+from shardbus.app.server.broker_address import BrokerAddress, Listening, NewProtocol
+from shardbus.app.server.node_tls import NodeTls
 
 log = logging.getLogger(__name__)
 
@@ -28,37 +27,27 @@ Accept = Callable[[int], asyncio.Protocol | None]
 
 @final
 class NodeLinks:
-    """How nodes reach each other. The secret is that of the cluster; with contexts also TLS."""
+    """How nodes reach each other: by the secret of their cluster, and with certificates also by
+    mutual TLS.
+
+    A node is asked for the role in which it connects or accepts, so it may need two identities.
+    """
 
     def __init__(
-        self,
-        secret: bytes,
-        *,
-        client_tls: SSLContext | None = None,
-        server_tls: SSLContext | None = None,
+        self, secret: bytes, *, as_gateway: NodeTls | None = None, as_broker: NodeTls | None = None
     ) -> None:
         self.secret = secret
-        self._client_tls = client_tls
-        self._server_tls = server_tls
+        self._as_gateway = as_gateway
+        self._as_broker = as_broker
         self._callers = 0
 
     async def dial(self, address: BrokerAddress, slot: int, new_protocol: NewProtocol) -> None:
-        """Connect to a slot; OSError when nobody answers."""
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(
-            new_protocol, address.host, address.port, ssl=self._client_tls
-        )
-        transport.write(_MAGIC + slot.to_bytes(4, "big"))
+        """Connect to a slot; OSError when nobody answers, or somebody else."""
+        await address.dial(lambda: _Calling(slot, new_protocol()), self._as_gateway)
 
-    async def listen(self, address: BrokerAddress, accept: Accept) -> asyncio.Server:
+    async def listen(self, address: BrokerAddress, accept: Accept) -> Listening:
         """Usage when that fails."""
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.create_server(
-                lambda: _Caller(self, accept), address.host, address.port, ssl=self._server_tls
-            )
-        except OSError as error:
-            raise Usage(f"cannot listen on {address}: {error.strerror or error}") from error
+        return await address.listen(lambda: _Caller(self, accept), self._as_broker)
 
     def called(self) -> bool:
         """Count a connection that has not said what it wants; False if there are too many."""
@@ -67,6 +56,22 @@ class NodeLinks:
 
     def settled(self) -> None:
         self._callers -= 1
+
+
+@final
+class _Calling(asyncio.Protocol):
+    """The other end: names the slot, and leaves the connection to the protocol of gateways."""
+
+    def __init__(self, slot: int, protocol: asyncio.Protocol) -> None:
+        self._slot = slot
+        self._protocol = protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        connection = cast(asyncio.Transport, transport)
+        connection.set_protocol(self._protocol)
+        self._protocol.connection_made(connection)
+        connection.write(_MAGIC + self._slot.to_bytes(4, "big"))
 
 
 @final

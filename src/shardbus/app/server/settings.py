@@ -123,8 +123,8 @@ TABLE: Final[tuple[Setting, ...]] = (
         "node_tls",
         Kind.PATH,
         "",
-        "For `gateway`: directory with ca.pem, node.pem and node-key.pem, for mutual TLS with "
-        "brokers.",
+        "For `gateway` and `node`: directory with ca.pem, node.pem and node-key.pem, for mutual "
+        "TLS with brokers.",
     ),
     choice("tier", ("basic", "standard", "premium"), "standard", "Tier of the namespace."),
     choice(

@@ -173,8 +173,10 @@ def is_patient(command: Command, entity: Entity | None) -> bool:
             return True
         # A message without a key goes elsewhere instead.
         return key_of(command.messages[0], entity.spec.requires_duplicate_detection) is not None
-    patient = Settle | Renew | Cancel | RenewSession | SetState | GetState
-    return isinstance(command, patient | Transact | Prepare | Decide)
+    return isinstance(
+        command,
+        Settle | Renew | Cancel | RenewSession | SetState | GetState | Transact | Prepare | Decide,
+    )
 
 
 def _size_of(command: Command) -> int:
