@@ -138,9 +138,9 @@ class Link:
         """Answer the peer's attach; returns the events (flow, deliveries) that waited for it.
 
         Termini that are not given are echoed byte for byte (and never null). With
-        `max_message_size` 0 the connection's limit applies. Does nothing for a link that has ended
-        in the meantime. An answer that does not fit in a frame of the peer becomes a refusal, with
-        a LinkDetached among the events.
+        `max_message_size` 0 the connection's limit applies to what is received, and none to what is
+        sent. Does nothing for a link that has ended in the meantime. An answer that does not fit in
+        a frame of the peer becomes a refusal, with a LinkDetached among the events.
         """
         if self.state != states.ATTACH_RECEIVED:
             return []

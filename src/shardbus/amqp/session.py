@@ -186,7 +186,9 @@ class AmqpSession:
         if handle < 0 or self.connection.links_count >= 2 * self.connection.links_max:
             raise WireError(errors.RESOURCE_LIMIT_EXCEEDED, "too many links")
         link = Link(self, attach.name, attach.is_receiver, handle)
-        link.max_message_size = self.connection.config.max_message_size
+        # A limit is of who receives: a client would take ours for its own and refuse larger ones.
+        if not link.is_sender:
+            link.max_message_size = self.connection.config.max_message_size
         link.on_attach(attach)
         self._by_handle[handle] = link
         self._by_remote_handle[attach.handle] = link

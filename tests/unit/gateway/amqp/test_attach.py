@@ -285,6 +285,17 @@ def test_a_sender_is_told_how_large_messages_may_be_and_batches_only_in_premium(
         assert told == ({} if tier == STANDARD else size)
 
 
+def test_a_receiver_is_told_no_limit_of_ours() -> None:
+    """R36: the Go SDK would take it for its own limit, and drop the link at a larger message."""
+    with closing(Bench(tier=PREMIUM)) as bench:
+        client = bench.client()
+        link = client.receiver("q")
+        bench.pass_s()
+
+        assert client.is_opened(link)
+        assert link.remote_max_message_size == 0
+
+
 def test_an_address_is_echoed_to_the_letter(bench: Bench) -> None:
     client = bench.client()
     link = client.receiver("amqps://localhost:5672/Q")

@@ -10,7 +10,7 @@ from shardbus.amqp.termini import Source
 from shardbus.broker.clock import Timer
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.broker.routing.sessions import Accepting
-from shardbus.codec.types import Value, text_of, value_of
+from shardbus.codec.types import Described, Value, text_of, value_of
 from shardbus.core.errors import INVALID_ARGUMENT, SESSION_LOCK_LOST, Refused, Unavailable
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.sessions.command import SessionAccepted
@@ -67,16 +67,23 @@ def wait_asked_ms(link: Link) -> int:
 
 
 def granted_source(link: Link, session_id: str) -> Source:
-    """The client's source with the session it got: the id as plain text, in every case."""
+    """The client's source with the session it got: the id as text, described if the client's was.
+
+    The Go SDK can only read described filters, the Python SDK only plain ones.
+    """
     asked = link.remote_source
-    assert asked is not None
+    assert asked is not None and asked.filters is not None
+    wanted = asked.filters[SESSION_FILTER]
+    granted = (
+        Described(wanted.descriptor, session_id) if isinstance(wanted, Described) else session_id
+    )
     source = Source()
     source.address = asked.address
     source.durable = asked.durable
     source.expiry_policy = asked.expiry_policy
     source.timeout_s = asked.timeout_s
     source.distribution_mode = asked.distribution_mode
-    source.filters = {**(asked.filters or {}), SESSION_FILTER: session_id}
+    source.filters = {**asked.filters, SESSION_FILTER: granted}
     source.capabilities = asked.capabilities
     return source
 
