@@ -17,17 +17,11 @@ LATEST_MS: Final = 253_402_300_799_999
 
 @final
 class DeliverySource:
-    """What a delivered message shows about the entity it comes from.
+    """What a delivered message shows about the entity it comes from."""
 
-    Messages of a session are locked with the session: they have no lock time of their own.
-    """
-
-    def __init__(
-        self, *, is_partitioned: bool, is_subscription: bool, is_session: bool = False
-    ) -> None:
+    def __init__(self, *, is_partitioned: bool, is_subscription: bool) -> None:
         self.is_partitioned = is_partitioned
         self.is_subscription = is_subscription
-        self.is_session = is_session
 
 
 def encode_entry(
@@ -70,6 +64,6 @@ def encode_received(delivery: Delivery, source: DeliverySource, *, is_locked: bo
         delivery.payload or b"",
         source,
         delivery_count=delivery.delivery_count,
-        locked_until_ms=delivery.locked_until_ms if is_locked and not source.is_session else -1,
+        locked_until_ms=delivery.locked_until_ms if is_locked else -1,
         lock_token=delivery.token if is_locked else b"",
     )

@@ -68,7 +68,7 @@ func (w *world) sendUntil(sender *azservicebus.Sender, stop chan struct{}) int {
 			return number
 		case <-w.ctx.Done():
 			return number
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(20 * time.Millisecond):
 		}
 		ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
 		if sender.SendMessage(ctx, text(strconv.Itoa(number)), nil) == nil {
@@ -81,7 +81,8 @@ func (w *world) sendUntil(sender *azservicebus.Sender, stop chan struct{}) int {
 }
 
 func (w *world) someOf(receiver *azservicebus.Receiver) []*azservicebus.ReceivedMessage {
-	ctx, cancel := context.WithTimeout(w.ctx, time.Second)
+	// Long enough to connect again on a busy machine: what is cut short is begun from the start.
+	ctx, cancel := context.WithTimeout(w.ctx, 5*time.Second)
 	defer cancel()
 	found, err := receiver.ReceiveMessages(ctx, 20, nil)
 	if err != nil && w.ctx.Err() == nil && ctx.Err() == nil {

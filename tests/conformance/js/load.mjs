@@ -25,7 +25,7 @@ async function sendUntilOver() {
     try {
       await sender.sendMessages({ body: accepted });
       accepted += 1;
-      await sleep(5);
+      await sleep(20);
     } catch {
       await sleep(PAUSE_MS);
     }

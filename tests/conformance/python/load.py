@@ -56,7 +56,7 @@ class Load:
         self._is_over.set()
 
     def _send_until_over(self) -> None:
-        while not self._is_over.wait(0.005):
+        while not self._is_over.wait(0.02):
             try:
                 self._sender.send_messages(ServiceBusMessage(str(self._accepted)))
                 self._accepted += 1

@@ -473,14 +473,11 @@ class Attacher:
         use.line = address.line
         self._remember(use)
 
-    def _new_outbound(
-        self, link: Link, handle: EntityHandle, dispatcher: Dispatcher, *, is_session: bool = False
-    ) -> Outbound:
+    def _new_outbound(self, link: Link, handle: EntityHandle, dispatcher: Dispatcher) -> Outbound:
         enlistment = Enlistment(self._transactions, handle)
         source = DeliverySource(
             is_partitioned=handle.router.is_partitioned,
             is_subscription=handle.entity.is_subscription(),
-            is_session=is_session,
         )
         outbound = Outbound(
             link, handle.router, dispatcher, self._shell, enlistment, self._shared.throttle, source
@@ -506,7 +503,7 @@ class Attacher:
         use = self._uses[id(link)]
         router = wait.router
         dispatcher = router.session_dispatcher(accepted, MAIN_LINE)
-        outbound = self._new_outbound(link, use.handle, dispatcher, is_session=True)
+        outbound = self._new_outbound(link, use.handle, dispatcher)
         handle = use.handle
         hold = SessionHold(
             accepted, router, self._shell, lambda: handle.entity.spec.lock_ms, outbound.end

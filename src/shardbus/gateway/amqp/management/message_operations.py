@@ -11,7 +11,7 @@ from shardbus.codec.errors import DecodeError
 from shardbus.codec.types import Array, Int, Timestamp, Uuid, Value, text_of, value_of
 from shardbus.core.errors import INVALID_ARGUMENT, TOO_LARGE, Refused
 from shardbus.core.limits import DEFERRED_COUNT_MAX
-from shardbus.core.message import Entry, Message
+from shardbus.core.message import DEFERRED, Entry, Message
 from shardbus.core.messages.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Delivery, Settle
 from shardbus.gateway.amqp.links.inbound import BATCH_MESSAGES_MAX
 from shardbus.gateway.amqp.links.settlement import dead_letter_with, settle_with
@@ -134,16 +134,18 @@ class MessageOperations:
         return DeliverySource(
             is_partitioned=self._desk.is_partitioned,
             is_subscription=self._desk.is_subscription,
-            is_session=self._desk.is_sessionful,
         )
 
     def _peeked(self, entry: Entry, omits_body: bool) -> bytes:
         payload = entry.payload or b""
+        # A deferred message was locked once, and .NET looks for until when: here a moment that has
+        # passed.
         return encode_entry(
             entry,
             drop_body(payload) if omits_body else payload,
             self._source(),
             delivery_count=entry.delivery_count,
+            locked_until_ms=entry.enqueued_at_ms if entry.state == DEFERRED else -1,
         )
 
     def _received(self, delivery: Delivery, is_locking: bool) -> dict[str, Value]:

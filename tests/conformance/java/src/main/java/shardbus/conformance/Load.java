@@ -80,7 +80,7 @@ final class Load {
             try {
                 sender.sendMessage(new ServiceBusMessage(String.valueOf(accepted.get())));
                 accepted.incrementAndGet();
-                Thread.sleep(5);
+                Thread.sleep(20);
             } catch (RuntimeException away) {
                 Thread.sleep(PAUSE_MS);
             }

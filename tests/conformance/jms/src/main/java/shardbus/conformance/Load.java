@@ -86,7 +86,7 @@ final class Load {
             try {
                 World.send(session, producer, String.valueOf(accepted.get()));
                 accepted.incrementAndGet();
-                Thread.sleep(5);
+                Thread.sleep(20);
             } catch (JMSException away) {
                 Thread.sleep(PAUSE_MS);
             }
