@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from shardbus.app.cli.access import access_from, access_options
-from shardbus.app.cli.console import Console, Json, run_command
+from shardbus.app.cli.console import Console, Json, note, run_command
 from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.server.settings import TABLE
 from shardbus.app.setup.application import Applied, apply_plan, check_possible
@@ -76,13 +76,16 @@ def apply(
         blueprint = combined(list(said.values()))
         with visiting(access_from(options)) as current:
             found = plan(blueprint, current, deletes_missing=bool(options.get("deletes")))
-            for warning in found.warnings:
-                click.echo(f"shardbus: {warning}", err=True)
-            if options.get("is_dry"):
-                return _show(console, found)
-            return _apply(console, found, is_json)
+            return apply_found(console, found, is_dry=bool(options.get("is_dry")), is_json=is_json)
 
     sys.exit(run_command(console, command))
+
+
+def apply_found(console: Console, found: SetupPlan, *, is_dry: bool, is_json: bool) -> int:
+    """Execute a plan, or only show it; returns the exit code."""
+    for warning in found.warnings:
+        note(warning)
+    return _show(console, found) if is_dry else _apply(console, found, is_json)
 
 
 def _check_speaking(said: dict[str, Blueprint]) -> None:

@@ -18,12 +18,14 @@ from shardbus.app.cli.entities.subscription import subscription
 from shardbus.app.cli.entities.topic import topic
 from shardbus.app.cli.export import export
 from shardbus.app.cli.groups import CommandGroup
+from shardbus.app.cli.importing import import_command
 from shardbus.app.cli.messages.deadletter import deadletter
 from shardbus.app.cli.messages.peek import peek
 from shardbus.app.cli.messages.purge import purge_command
 from shardbus.app.cli.messages.receive import receive
 from shardbus.app.cli.messages.send import send
 from shardbus.app.cli.messages.sessions import sessions
+from shardbus.app.cli.migrate import migrate
 from shardbus.app.cli.operations.backup import backup, restore
 from shardbus.app.cli.operations.broker import broker
 from shardbus.app.cli.operations.cert import cert
@@ -241,6 +243,8 @@ main.add_command(export)
 main.add_command(flight)
 main.add_command(fragments)
 main.add_command(move)
+main.add_command(import_command)
+main.add_command(migrate)
 main.add_command(orphans)
 main.add_command(peek)
 main.add_command(pipeline)

@@ -19,6 +19,7 @@ from shardbus.core.namespace.property import (
 )
 from shardbus.gateway.http.moment import format_duration, parse_duration
 
+FRAGMENTS_ELSEWHERE: Final = 16
 INT_MIN: Final = -(1 << 31)
 INT_MAX: Final = (1 << 31) - 1
 _INTEGERS: Final = (
@@ -97,7 +98,8 @@ def described_elements(kind: EntityKind, described: AtomDescription) -> dict[str
         if described.elements.get(each.element)
     }
     if kind is not SUBSCRIPTION and described.size_max_mb:
-        each_mb = described.size_max_mb // (described.fragment_count or 1)
+        # The live service tells no number of fragments; a partitioned entity has 16 there.
+        each_mb = described.size_max_mb // (described.fragment_count or FRAGMENTS_ELSEWHERE)
         elements["MaxSizeInMegabytes"] = str(each_mb)
     return elements
 

@@ -12,7 +12,7 @@ from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.client import HttpTransport, Management
 from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC, AtomDescription, EntityKind
 from shardbus.app.cli.entities.rule_atom import AtomRule
-from shardbus.app.cli.failures import CommandError
+from shardbus.app.cli.failures import CommandError, ServerUnavailable
 from shardbus.app.setup.canonical import described_elements, rights_form, rule_form
 from shardbus.app.setup.model import (
     SUBSCRIPTIONS_SEGMENT,
@@ -32,6 +32,7 @@ class Current:
         self.management = management
         self.api = api
         self._tier: str | None = None
+        self._has_api: bool | None = None
 
     def tier(self) -> str:
         """In lower case; empty when the bus does not report it."""
@@ -56,11 +57,24 @@ class Current:
         """The rules of a subscription, in canonical form."""
         return [rule_form(rule) for rule in self.management.rules(f"{path}/Rules")]
 
+    def has_api(self) -> bool:
+        """Whether this is a Shardbus: the live service has the ATOM API only."""
+        if self._has_api is None:
+            try:
+                self._has_api = "version" in self.api.get("namespace")
+            except ServerUnavailable:
+                raise
+            except CommandError:
+                self._has_api = False
+        return self._has_api
+
     def access_rules(self, path: str, *, with_keys: bool) -> list[DeclaredAccessRule]:
         """The access rules of an entity, or with an empty path of the namespace.
 
-        The rule of the settings is left out: no file can change it.
+        The rule of the settings is left out: no file can change it. The live service shows none.
         """
+        if not self.has_api():
+            return []
         below = access_path(path)
         found = self.api.get(below).get("access_rules")
         if not isinstance(found, list):
@@ -76,7 +90,7 @@ class Current:
 
     def everything(self, *, with_keys: bool) -> Blueprint:
         """The whole namespace."""
-        whole = Blueprint(tier=self.tier())
+        whole = Blueprint(tier=self.tier(), says_access_rules=self.has_api())
         whole.access_rules = self.access_rules("", with_keys=with_keys)
         for kind in (QUEUE, TOPIC):
             for described in self.management.entities(kind, _LISTS[kind.word]):

@@ -1,0 +1,233 @@
+"""`shardbus migrate`: move entities and their messages from one namespace to another."""
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from shardbus.app.cli.access import ClientAccess, Options, access_from, text_option
+from shardbus.app.cli.console import Console, Json, counted, note, run_command
+from shardbus.app.cli.entities.atom import QUEUE, TOPIC
+from shardbus.app.cli.failures import Interrupted, ServerUnavailable, Usage
+from shardbus.app.cli.importing import (
+    entities_option,
+    namespace_option,
+    read_entities,
+    without_access_rules,
+)
+from shardbus.app.cli.progress import Progress
+from shardbus.app.cli.tables import fitted
+from shardbus.app.setup.current import visiting
+from shardbus.app.setup.model import Blueprint, DeclaredEntity
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusClient
+
+    from shardbus.app.migrate.journal import Journal
+    from shardbus.app.migrate.moving import Moved
+
+ACTIVE: Final = "Active"
+AGAIN: Final = "the same command continues"
+_MEMBERS: Final = (
+    "line", "sent", "scheduled", "removed", "known", "sessions", "left_deferred", "in_doubt",
+)  # fmt: skip
+
+
+@click.command(
+    params=[
+        namespace_option("--from", "The namespace to read.", is_required=True),
+        namespace_option("--to", "The namespace to write.", is_required=True),
+        click.Option(
+            ["--from-ca"], metavar="FILE", help="Certificates that the source is trusted by."
+        ),
+        click.Option(
+            ["--to-ca"], metavar="FILE", help="Certificates that the target is trusted by."
+        ),
+        entities_option(),
+        click.Option(
+            ["--drain", "is_draining"],
+            is_flag=True,
+            help="Remove each message from the source when the target has it.",
+        ),
+        click.Option(
+            ["--dead-letters", "has_dead_letters"],
+            is_flag=True,
+            help="Move dead letters too, to the dead letters of the target.",
+        ),
+        click.Option(
+            ["--journal"],
+            metavar="FILE",
+            help="File of what was moved.  [default: ./shardbus-migrate-….journal]",
+        ),
+        click.Option(["--json", "is_json"], is_flag=True, help="Print one JSON document."),
+    ]
+)
+def migrate(entities: tuple[str, ...], **options: str | int | bool | None) -> None:
+    """Move queues and topics with their messages from one namespace to another, live.
+
+    Either may be the live service or a Shardbus. Entities that the target lacks are created. A
+    journal makes the command repeatable: after an interruption or a crash the same command
+    continues, and sends nothing twice that it can find on the target. Without --drain the source
+    stays as it is. Needs the official SDK: `pip install 'shardbus[migrate]'`.
+    """
+    console = Console(bool(options.get("is_json")))
+    sys.exit(run_command(console, lambda: _run(console, entities, options)))
+
+
+def _run(console: Console, entities: tuple[str, ...], options: Options) -> int:
+    try:
+        from azure.core.exceptions import AzureError
+
+        from shardbus.app.migrate.journal import Journal
+        from shardbus.app.migrate.typed import keep_types
+    except ImportError as error:
+        raise Usage(
+            "the official SDK is missing: `pip install 'shardbus[migrate]'` installs it"
+        ) from error
+    source, target = _access(options, "from"), _access(options, "to")
+    if source.endpoint == target.endpoint:
+        raise Usage("--from and --to are the same namespace")
+    keep_types()
+    moved: list[Moved] = []
+    with Journal(_journal_path(options, source, target), source.endpoint, target.endpoint) as kept:
+        try:
+            _migrate(source, target, kept, entities, options, moved)
+        except KeyboardInterrupt as error:
+            raise Interrupted(f"interrupted: {_total(moved)}; {AGAIN}") from error
+        except (AzureError, ValueError) as error:
+            text = " ".join(str(error).split())
+            raise ServerUnavailable(f"{text} ({_total(moved)}; {AGAIN})") from error
+    console.show(_document(moved), _shown(moved))
+    return 0
+
+
+def _migrate(
+    source: ClientAccess,
+    target: ClientAccess,
+    journal: "Journal",
+    names: tuple[str, ...],
+    options: Options,
+    moved: "list[Moved]",
+) -> None:
+    from shardbus.app.migrate.entities import TargetEntities
+
+    is_json = bool(options.get("is_json"))
+    with visiting(source) as there, visiting(target) as here:
+        found = without_access_rules(read_entities(there, names, with_keys=False))
+        _check_sessions(found, options)
+        prepared = TargetEntities(here, found, journal, note if not is_json else _silent)
+        prepared.prepare()
+        for entity in found.of_kind(QUEUE):
+            _move(entity, "", options, journal, moved)
+        for topic in found.of_kind(TOPIC):
+            if not prepared.is_finished(topic.path):
+                for entity in found.subscriptions_of(topic):
+                    _move(entity, entity.name, options, journal, moved)
+            prepared.finish(topic)
+
+
+def _move(
+    entity: DeclaredEntity, tag: str, options: Options, journal: "Journal", moved: "list[Moved]"
+) -> None:
+    from azure.servicebus import ServiceBusClient
+
+    from shardbus.app.migrate.moving import Line, LineMove
+
+    if entity.elements.get("ForwardTo"):
+        # It keeps no messages: its destination has them.
+        return
+    status = entity.elements.get("Status", ACTIVE)
+    if status != ACTIVE:
+        note(f"{entity.path} is {status} on the source: its messages are not moved")
+        return
+    has_sessions = entity.elements.get("RequiresSession") == "true"
+    lines = [Line(entity.path, tag, has_sessions, is_dead=False)]
+    if options.get("has_dead_letters"):
+        # First: there they are found easily among the messages of the target.
+        lines.insert(0, Line(entity.path, tag, has_sessions, is_dead=True))
+    for line in lines:
+        progress = Progress(f"moving {line.name}")
+        with (
+            _client(options, "from", ServiceBusClient) as source,
+            _client(options, "to", ServiceBusClient) as target,
+        ):
+            work = LineMove(
+                source,
+                target,
+                line,
+                journal,
+                is_draining=bool(options.get("is_draining")),
+                advance=progress.advance,
+            )
+            moved.append(work.moved)
+            try:
+                work.run()
+            finally:
+                progress.end()
+
+
+def _silent(text: str) -> None:
+    """With --json there is one document and nothing else."""
+
+
+def _check_sessions(found: Blueprint, options: Options) -> None:
+    if options.get("is_draining"):
+        return
+    for entity in found.entities:
+        if entity.elements.get("RequiresSession") == "true":
+            raise Usage(
+                f"{entity.path} requires sessions, whose messages can only be moved in order with "
+                "--drain: give it, or leave the entity out of --entities"
+            )
+
+
+def _access(options: Options, side: str) -> ClientAccess:
+    return access_from(
+        {
+            "connection_string": text_option(options, f"{side}_namespace"),
+            "ca": text_option(options, f"{side}_ca"),
+        }
+    )
+
+
+def _client(options: Options, side: str, client: "type[ServiceBusClient]") -> "ServiceBusClient":
+    text = text_option(options, f"{side}_namespace") or ""
+    trusted = text_option(options, f"{side}_ca")
+    if trusted is None:
+        return client.from_connection_string(text)
+    return client.from_connection_string(text, connection_verify=trusted)
+
+
+def _journal_path(options: Options, source: ClientAccess, target: ClientAccess) -> Path:
+    given = text_option(options, "journal")
+    if given is not None:
+        return Path(given)
+    both = f"{source.endpoint} {target.endpoint}".encode()
+    return Path(f"shardbus-migrate-{hashlib.sha256(both).hexdigest()[:8]}.journal")
+
+
+def _total(moved: "list[Moved]") -> str:
+    return f"{counted(sum(each.sent + each.scheduled for each in moved), 'message')} moved"
+
+
+def _document(moved: "list[Moved]") -> Json:
+    return {"lines": [{name: getattr(each, name) for name in _MEMBERS} for each in moved]}
+
+
+def _shown(moved: "list[Moved]") -> str:
+    heading = ("LINE", "SENT", "SCHEDULED", "REMOVED", "KNOWN", "SESSIONS")
+    rows = [
+        (each.line, *(str(getattr(each, name.lower())) for name in heading[1:])) for each in moved
+    ]
+    told = [fitted([heading, *rows], cut={}, optional=("SESSIONS", "KNOWN", "SCHEDULED"))]
+    for each in moved:
+        if each.left_deferred:
+            told.append(f"{each.line}: {counted(each.left_deferred, 'deferred message')} left")
+        if each.in_doubt:
+            told.append(
+                f"{each.line}: {counted(each.in_doubt, 'message')} sent again, because an earlier "
+                "run was killed while sending and they are not on the target"
+            )
+    return "\n".join(told)

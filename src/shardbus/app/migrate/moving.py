@@ -1,0 +1,369 @@
+"""Moves the messages of one queue or subscription: journal, send, journal, remove.
+
+Without draining the source is only browsed. A message is removed from the source only when the
+journal says that the target has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, final
+
+from azure.servicebus import (
+    NEXT_AVAILABLE_SESSION,
+    ServiceBusClient,
+    ServiceBusMessageState,
+    ServiceBusReceivedMessage,
+    ServiceBusReceiver,
+    ServiceBusSender,
+    ServiceBusSubQueue,
+)
+from azure.servicebus.exceptions import (
+    MessageLockLostError,
+    MessageSizeExceededError,
+    OperationTimeoutError,
+    ServiceBusError,
+    SessionLockLostError,
+)
+
+from shardbus.app.cli.console import counted
+from shardbus.app.cli.failures import Refused
+from shardbus.app.migrate.journal import Journal
+from shardbus.app.migrate.outgoing import DESCRIPTION, ORIGIN, REASON, Outgoing, key_of, outgoing
+from shardbus.app.migrate.typed import plain_text
+
+BATCH_COUNT: Final = 100
+WAIT_S: Final = 3.0
+"""How long a line must be silent to be empty."""
+SOON: Final = timedelta(seconds=60)
+"""A message that is due sooner is moved when it is due: it could not be cancelled in time."""
+PATIENCE: Final = 3
+DEAD_LETTERS: Final = "/$DeadLetterQueue"
+
+
+@dataclass(slots=True)
+class Moved:
+    """What a migration did with one line."""
+
+    line: str
+    sent: int = 0
+    scheduled: int = 0
+    removed: int = 0
+    known: int = 0
+    sessions: int = 0
+    left_deferred: int = 0
+    in_doubt: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Messages of the source, and the entity of the target that gets them.
+
+    `tag` is the value by which the subscription of the target knows its messages; empty for queues.
+    """
+
+    path: str
+    tag: str = ""
+    has_sessions: bool = False
+    is_dead: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name in the journal."""
+        return self.path + DEAD_LETTERS if self.is_dead else self.path
+
+    @property
+    def target(self) -> str:
+        return self.path.partition("/Subscriptions/")[0]
+
+
+@final
+class LineMove:
+    """One run over one line; a later run continues where this one ended."""
+
+    def __init__(
+        self,
+        source: ServiceBusClient,
+        target: ServiceBusClient,
+        line: Line,
+        journal: Journal,
+        *,
+        is_draining: bool,
+        advance: Callable[[int], None],
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._line = line
+        self._journal = journal
+        self._is_draining = is_draining
+        self._advance = advance
+        self.moved = Moved(line.name)
+
+    def run(self) -> Moved:
+        self._resolve_doubts()
+        with self._sender() as sender:
+            if self._line.has_sessions and not self._line.is_dead:
+                self._drain_sessions(sender)
+            else:
+                with self._receiver(self._source) as receiver:
+                    self._browse(receiver, sender)
+                    if self._is_draining:
+                        self._drain(receiver, sender)
+        return self.moved
+
+    # The source.
+
+    def _browse(self, receiver: ServiceBusReceiver, sender: ServiceBusSender) -> None:
+        """Copy what can be browsed; with draining only scheduled messages: nobody receives them."""
+        for page in walk(receiver):
+            states = ServiceBusMessageState
+            deferred = [each for each in page if each.state == states.DEFERRED]
+            self.moved.left_deferred += len(deferred)
+            soon = datetime.now(UTC) + SOON
+            later = [each for each in page if each.state == states.SCHEDULED and _due(each) > soon]
+            self._schedule(later, sender)
+            if not self._is_draining:
+                self._send([each for each in page if each.state == states.ACTIVE], sender)
+
+    def _drain(self, receiver: ServiceBusReceiver, sender: ServiceBusSender) -> None:
+        while batch := receiver.receive_messages(BATCH_COUNT, max_wait_time=WAIT_S):
+            self._send(batch, sender)
+            self._complete(receiver, batch)
+
+    def _drain_sessions(self, sender: ServiceBusSender) -> None:
+        """Session by session, each in order, with its state."""
+        silent = 0
+        while silent < PATIENCE:
+            try:
+                receiver = self._session_receiver(self._source, NEXT_AVAILABLE_SESSION)
+                with receiver:
+                    session_id = receiver.session.session_id or ""
+                    before = self.moved.sent + self.moved.removed
+                    self._browse(receiver, sender)
+                    self._drain(receiver, sender)
+                    self._take_state(receiver, session_id)
+                    self.moved.sessions += 1
+                    silent = 0 if self.moved.sent + self.moved.removed > before else silent + 1
+            except OperationTimeoutError:
+                return
+            except SessionLockLostError:
+                silent += 1
+
+    def _take_state(self, receiver: ServiceBusReceiver, session_id: str) -> None:
+        state = receiver.session.get_state()
+        if not state:
+            return
+        with self._session_receiver(self._target, session_id) as there:
+            there.session.set_state(state)
+
+    def _complete(
+        self, receiver: ServiceBusReceiver, batch: Sequence[ServiceBusReceivedMessage]
+    ) -> None:
+        for message in batch:
+            # A lost lock brings the message again; the journal knows it then.
+            with suppress(MessageLockLostError):
+                receiver.complete_message(message)
+                self.moved.removed += 1
+
+    # The target.
+
+    def _send(
+        self, messages: Sequence[ServiceBusReceivedMessage], sender: ServiceBusSender
+    ) -> None:
+        for group in groups(self._new(messages)):
+            self._send_group(group, sender)
+
+    def _new(
+        self, messages: Sequence[ServiceBusReceivedMessage]
+    ) -> list[ServiceBusReceivedMessage]:
+        new = [
+            each for each in messages if not self._journal.is_done(self._line.name, _number(each))
+        ]
+        self.moved.known += len(messages) - len(new)
+        return new
+
+    def _send_group(
+        self, group: Sequence[ServiceBusReceivedMessage], sender: ServiceBusSender
+    ) -> None:
+        numbers = [_number(each) for each in group]
+        made = [self._outgoing(each) for each in group]
+        self._journal.begin(self._line.name, numbers, group[0].session_id or "")
+        try:
+            sender.send_messages(made)
+        except MessageSizeExceededError:
+            self._journal.refute(self._line.name, numbers)
+            if len(group) == 1:
+                raise Refused(
+                    f"message {numbers[0]} of {self._line.name} is larger than the target allows; "
+                    "it and what follows stays on the source"
+                ) from None
+            half = len(group) // 2
+            self._send_group(group[:half], sender)
+            self._send_group(group[half:], sender)
+            return
+        if self._line.is_dead:
+            self._bury({f"{self._line.name}@{number}" for number in numbers}, group[0].session_id)
+        self._journal.done(self._line.name, numbers)
+        self.moved.sent += len(group)
+        self._advance(len(group))
+
+    def _bury(self, origins: set[str], session_id: str | None) -> None:
+        """Receive these messages on the target and dead-letter them, for their old reasons."""
+        with self._looking_receiver(session_id or "") as receiver:
+            others: list[ServiceBusReceivedMessage] = []
+            while origins:
+                batch = receiver.receive_messages(BATCH_COUNT, max_wait_time=WAIT_S)
+                for message in batch:
+                    said = _properties(message)
+                    origin = plain_text(said.get(ORIGIN))
+                    if origin not in origins:
+                        others.append(message)
+                        continue
+                    receiver.dead_letter_message(
+                        message,
+                        reason=plain_text(said.get(REASON)),
+                        error_description=plain_text(said.get(DESCRIPTION)),
+                    )
+                    origins.discard(origin)
+                if not batch:
+                    break
+            for message in others:
+                receiver.abandon_message(message)
+        if origins:
+            raise Refused(
+                f"{counted(len(origins), 'dead letter')} of {self._line.path} reached the target "
+                "and were received there before they could be dead-lettered: stop the receivers "
+                "of the target until the migration has ended"
+            )
+
+    def _schedule(
+        self, messages: Sequence[ServiceBusReceivedMessage], sender: ServiceBusSender
+    ) -> None:
+        for message in messages:
+            number = _number(message)
+            if not self._new([message]):
+                self._cancel(number)
+                continue
+            self._journal.begin(self._line.name, [number], message.session_id or "")
+            sender.schedule_messages(self._outgoing(message), _due(message))
+            self._journal.done(self._line.name, [number])
+            self.moved.scheduled += 1
+            self._advance(1)
+            self._cancel(number)
+
+    def _cancel(self, number: int) -> None:
+        if not self._is_draining:
+            return
+        # The scheduled messages of a topic are those of all its subscriptions.
+        if self._line.tag:
+            return
+        # It may have become due a moment ago: then it is received, and the journal knows it.
+        with suppress(ServiceBusError), self._source.get_queue_sender(self._line.path) as canceller:
+            canceller.cancel_scheduled_messages(number)
+            self.moved.removed += 1
+
+    def _outgoing(self, message: ServiceBusReceivedMessage) -> Outgoing:
+        origin = f"{self._line.name}@{_number(message)}"
+        line, now = self._line, datetime.now(UTC)
+        return outgoing(message, origin, tag=line.tag, now=now, is_dead=line.is_dead)
+
+    # Doubts of an earlier run.
+
+    def _resolve_doubts(self) -> None:
+        """Look on the target for messages that were being sent when an earlier run was killed."""
+        doubtful = self._journal.in_doubt(self._line.name)
+        if not doubtful:
+            return
+        origins = {f"{self._line.name}@{number}": number for number in doubtful}
+        found: set[int] = set()
+        for session_id in sorted(set(doubtful.values())):
+            with self._looking_receiver(session_id) as receiver:
+                marks = _marks(receiver) & origins.keys()
+            if marks and self._line.is_dead:
+                self._bury(set(marks), session_id)
+            found |= {origins[mark] for mark in marks}
+        if self._line.is_dead:
+            with self._receiver(self._target) as receiver:
+                found |= {origins[mark] for mark in _marks(receiver) & origins.keys()}
+        missing = sorted(set(doubtful) - found)
+        if found:
+            self._journal.done(self._line.name, sorted(found))
+        if missing:
+            self._journal.refute(self._line.name, missing)
+            self.moved.in_doubt += len(missing)
+
+    def _looking_receiver(self, session_id: str) -> AbstractContextManager[ServiceBusReceiver]:
+        if self._line.has_sessions:
+            return self._session_receiver(self._target, session_id)
+        return self._receiver(self._target, is_dead=False)
+
+    # Links.
+
+    def _sender(self) -> AbstractContextManager[ServiceBusSender]:
+        if self._line.tag:
+            return self._target.get_topic_sender(self._line.target)
+        return self._target.get_queue_sender(self._line.target)
+
+    def _receiver(
+        self, client: ServiceBusClient, *, is_dead: bool | None = None
+    ) -> ServiceBusReceiver:
+        dead = self._line.is_dead if is_dead is None else is_dead
+        sub_queue = ServiceBusSubQueue.DEAD_LETTER if dead else None
+        topic, separator, name = self._line.path.partition("/Subscriptions/")
+        if separator:
+            return client.get_subscription_receiver(topic, name, sub_queue=sub_queue)
+        return client.get_queue_receiver(topic, sub_queue=sub_queue)
+
+    def _session_receiver(
+        self, client: ServiceBusClient, session_id: str | object
+    ) -> ServiceBusReceiver:
+        topic, separator, name = self._line.path.partition("/Subscriptions/")
+        wanted = session_id if isinstance(session_id, str) else NEXT_AVAILABLE_SESSION
+        if separator:
+            return client.get_subscription_receiver(
+                topic, name, session_id=wanted, max_wait_time=WAIT_S
+            )
+        return client.get_queue_receiver(topic, session_id=wanted, max_wait_time=WAIT_S)
+
+
+def walk(receiver: ServiceBusReceiver) -> Iterator[list[ServiceBusReceivedMessage]]:
+    """All messages of a line, page by page, in every state."""
+    start = 1
+    while page := receiver.peek_messages(BATCH_COUNT, sequence_number=start):
+        yield page
+        start = max(start, _number(page[-1])) + 1
+
+
+def _marks(receiver: ServiceBusReceiver) -> set[str]:
+    return {
+        plain_text(_properties(message).get(ORIGIN)) for page in walk(receiver) for message in page
+    }
+
+
+def groups(
+    messages: Sequence[ServiceBusReceivedMessage],
+) -> list[list[ServiceBusReceivedMessage]]:
+    """Batches that the live service takes: of one key each, in order."""
+    found: dict[str, list[ServiceBusReceivedMessage]] = {}
+    for message in messages:
+        found.setdefault(key_of(message), []).append(message)
+    return list(found.values())
+
+
+def _number(message: ServiceBusReceivedMessage) -> int:
+    number = message.sequence_number
+    assert number is not None, "every message of the service has one"
+    return number
+
+
+def _due(message: ServiceBusReceivedMessage) -> datetime:
+    return message.scheduled_enqueue_time_utc or datetime.fromtimestamp(0, UTC)
+
+
+def _properties(message: ServiceBusReceivedMessage) -> dict[object, object]:
+    said = message.application_properties or {}
+    return {name: value for name, value in said.items()}  # noqa: C416 - of a narrower type

@@ -1,0 +1,81 @@
+"""A message of the source as it is sent to the target."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader
+
+from shardbus.app.cli.failures import Refused
+from shardbus.app.migrate.typed import TYPE, UNSENDABLE, VALUE
+
+ORIGIN: Final = "shardbus_origin"
+"""The property by which a later run knows a message again: its line and number on the source."""
+TAG: Final = "shardbus_migrate"
+"""The property by which a subscription of the target gets its messages; its rule removes it."""
+PARTITION_KEY: Final = "x-opt-partition-key"
+REASON: Final = "DeadLetterReason"
+DESCRIPTION: Final = "DeadLetterErrorDescription"
+_LEAST: Final = timedelta(seconds=1)
+_MS: Final = timedelta(milliseconds=1)
+
+Outgoing = AmqpAnnotatedMessage
+
+
+def key_of(message: ServiceBusReceivedMessage) -> str:
+    return message.session_id or message.partition_key or ""
+
+
+def outgoing(
+    message: ServiceBusReceivedMessage, origin: str, *, tag: str, now: datetime, is_dead: bool
+) -> Outgoing:
+    """With everything that its sender had set; the time to live is what is left of it.
+
+    A dead letter keeps its reason, and has no time to live: it must reach the dead letters.
+    """
+    raw = message.raw_amqp_message
+    dropped = (ORIGIN, TAG) if is_dead else (ORIGIN, TAG, REASON, DESCRIPTION)
+    properties: dict[str | bytes, object] = {
+        _text(name): value
+        for name, value in (raw.application_properties or {}).items()
+        if _text(name) not in dropped
+    }
+    for name, value in properties.items():
+        if isinstance(value, dict) and value.get(TYPE) == UNSENDABLE:
+            raise Refused(
+                f"{origin}: the SDK cannot send the property {name!r}, of the type {value[VALUE]}; "
+                "it and what follows stays on the source"
+            )
+    properties[ORIGIN] = origin
+    if tag:
+        properties[TAG] = tag
+    key = message.partition_key
+    header = AmqpMessageHeader(time_to_live=None if is_dead else _left_ms(message, now))
+    made = _with_body(raw)
+    if raw.properties is not None:
+        made.properties = raw.properties
+    made.application_properties = properties
+    made.annotations, made.header = {PARTITION_KEY: key} if key else {}, header
+    return made
+
+
+def _with_body(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
+    match raw.body_type:
+        case AmqpMessageBodyType.VALUE:
+            return AmqpAnnotatedMessage(value_body=raw.body)
+        case AmqpMessageBodyType.SEQUENCE:
+            return AmqpAnnotatedMessage(sequence_body=list(raw.body))
+        case _:
+            return AmqpAnnotatedMessage(data_body=list(raw.body))
+
+
+def _left_ms(message: ServiceBusReceivedMessage, now: datetime) -> int | None:
+    if message.time_to_live is None or message.expires_at_utc is None:
+        return None
+    return max(_LEAST, min(message.time_to_live, message.expires_at_utc - now)) // _MS
+
+
+def _text(name: str | bytes) -> str:
+    return name.decode() if isinstance(name, bytes) else name

@@ -1,0 +1,281 @@
+"""A namespace moves to another with its messages, through the official SDK."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from click.testing import CliRunner, Result
+
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.main import main
+from shardbus.app.cli.messages.browsing import browse
+from shardbus.app.cli.sas import Credential
+from shardbus.app.migrate import moving
+from shardbus.app.migrate.outgoing import ORIGIN
+from tests.support.server import Server, running_server
+
+DEADLINE_S: Final = 120.0
+KILLS: Final = 6
+BACK: Final = "back"
+BOTH_WAYS: Final = pytest.mark.parametrize("ends", ["there", BACK], indirect=True)
+
+
+class Bus:
+    """One of the two namespaces."""
+
+    def __init__(self, server: Server) -> None:
+        self.connection_string = server.connection_string
+        self._endpoint = f"http://{server.host}:{server.http_port}"
+
+    def run(self, *words: str, text: str = "") -> Result:
+        there = [*words, "--endpoint", self._endpoint]
+        done = CliRunner().invoke(main, there, input=text, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        return done
+
+    def api(self) -> ApiClient:
+        return ClientAccess(self._endpoint, Credential()).api()
+
+    def messages(self, path: str) -> list[Document]:
+        return [each for page in browse(self.api(), path, count=None) for each in page]
+
+    def bodies(self, path: str) -> list[str]:
+        return [str(message.get("body")) for message in self.messages(path)]
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+    with (
+        running_server(tmp_path_factory.mktemp("one")) as one,
+        running_server(tmp_path_factory.mktemp("two")) as two,
+    ):
+        yield one, two
+
+
+Ends = tuple[Bus, Bus]
+
+
+@pytest.fixture
+def ends(
+    request: pytest.FixtureRequest,
+    servers: tuple[Server, Server],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Ends]:
+    """The source and the target, or the other way round; empty afterwards."""
+    monkeypatch.setattr(moving, "WAIT_S", 1.0)
+    one, two = (Bus(server) for server in servers)
+    yield (two, one) if getattr(request, "param", "") == BACK else (one, two)
+    for bus in (one, two):
+        for kind in ("queue", "topic"):
+            for each in json.loads(bus.run(kind, "list", "--json").stdout):
+                bus.run(kind, "delete", each["name"], "--yes")
+
+
+def words(ends: Ends, journal: Path, *more: str) -> list[str]:
+    source, target = ends
+    both = ["--from", source.connection_string, "--to", target.connection_string]
+    return ["migrate", *both, "--journal", str(journal), *more]
+
+
+def migrate(ends: Ends, journal: Path, *more: str) -> list[Document]:
+    line = words(ends, journal, *more, "--json")
+    done = CliRunner().invoke(main, line, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    lines: list[Document] = json.loads(done.stdout)["lines"]
+    return lines
+
+
+def plain(message: Document) -> Document:
+    """What its sender had set."""
+    properties = message.get("properties")
+    kept = dict(properties) if isinstance(properties, dict) else {}
+    kept.pop(ORIGIN, None)
+    names = ("body", "message_id", "subject", "session_id", "partition_key", "scheduled_at")
+    return {**{name: message.get(name) for name in names}, "properties": kept}
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize("partitioning", ["--partitioning", "--no-partitioning"])
+def test_a_queue_moves_with_typed_properties_schedules_and_dead_letters(
+    ends: Ends, tmp_path: Path, partitioning: str
+) -> None:
+    source, target = ends
+    source.run("queue", "create", "orders", partitioning, "--lock-duration", "30s")
+    message = ServiceBusMessage(
+        b"\x00typed",
+        message_id="m-1",
+        subject="s",
+        partition_key="k",
+        application_properties={
+            "text": "t",
+            "octets": b"text?",
+            "whole": 7,
+            "real": 0.5,
+            "flag": True,
+            "id": UUID(int=5),
+            "at": datetime(2026, 1, 2, tzinfo=UTC),  # type: ignore[dict-item]  # the SDK takes it
+        },
+    )
+    with (
+        ServiceBusClient.from_connection_string(source.connection_string) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        sender.send_messages(message)
+        sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
+    source.run("send", "orders", "bad")
+    source.run("receive", "orders", "--all", "--dead-letter-reason", "broken")
+    with (
+        ServiceBusClient.from_connection_string(source.connection_string) as client,
+        client.get_queue_sender("orders") as sender,
+    ):
+        sender.send_messages(message)
+    before = sorted(map(plain, source.messages("orders")), key=str)
+    dead_before = source.messages("orders/$DeadLetterQueue")
+
+    moved = migrate(ends, tmp_path / "j", "--drain", "--dead-letters")
+    again = migrate(ends, tmp_path / "j", "--drain", "--dead-letters")
+
+    assert sorted(map(plain, target.messages("orders")), key=str) == before
+    dead = target.messages("orders/$DeadLetterQueue")
+    assert sorted(str(each["body"]) if "body" in each else "" for each in dead) == sorted(
+        str(each["body"]) if "body" in each else "" for each in dead_before
+    )
+    assert {each["dead_letter_reason"] for each in dead} == {"broken"}
+    assert source.messages("orders") == source.messages("orders/$DeadLetterQueue") == []
+    assert [line["sent"] for line in moved] == [2, 1]
+    assert [line["sent"] for line in again] == [0, 0]
+    shown = json.loads(target.run("queue", "show", "orders", "--json").stdout)
+    assert shown["partitioned"] is (partitioning == "--partitioning")
+    assert shown["properties"]["LockDuration"] == "PT30S"
+
+
+def test_sessions_move_in_order_with_their_states(ends: Ends, tmp_path: Path) -> None:
+    """R26."""
+    source, target = ends
+    source.run("queue", "create", "talks", "--sessions")
+    for number in range(30):
+        source.run("send", "talks", f"{number:02}", "--session", f"s{number % 3}")
+    with (
+        ServiceBusClient.from_connection_string(source.connection_string) as client,
+        client.get_queue_receiver("talks", session_id="s1") as receiver,
+    ):
+        receiver.session.set_state("halfway")
+
+    migrate(ends, tmp_path / "j", "--drain")
+
+    for session in range(3):
+        expected = [f"{number:02}" for number in range(30) if number % 3 == session]
+        assert target.run(
+            "receive", "talks", "--all", "--session", f"s{session}"
+        ).stdout.split() == (expected)
+    with (
+        ServiceBusClient.from_connection_string(target.connection_string) as client,
+        client.get_queue_receiver("talks", session_id="s1") as receiver,
+    ):
+        assert bytes(receiver.session.get_state() or b"") == b"halfway"
+
+
+@BOTH_WAYS
+def test_each_subscription_gets_its_own_messages_and_then_its_rules(
+    ends: Ends, tmp_path: Path
+) -> None:
+    """R30."""
+    source, target = ends
+    source.run("topic", "create", "news")
+    source.run("subscription", "create", "news", "all")
+    source.run("subscription", "create", "news", "europe", "--sql", "region = 'eu'")
+    source.run("send", "news", "one", "--property", "region=eu")
+    source.run("send", "news", "two", "--property", "region=us")
+    # Its copy in the other subscription stays.
+    source.run("receive", "news", "--subscription", "all", "--all")
+    source.run("send", "news", "three", "--property", "region=eu")
+
+    migrate(ends, tmp_path / "j", "--drain")
+    target.run("send", "news", "four", "--property", "region=us")
+
+    assert sorted(target.bodies("news/Subscriptions/all")) == ["four", "three"]
+    assert sorted(target.bodies("news/Subscriptions/europe")) == ["one", "three"]
+    for name in ("all", "europe"):
+        there, here = (
+            json.loads(bus.run("rule", "list", "news", name, "--json").stdout) for bus in ends
+        )
+        assert [each["filter"] for each in here] == [each["filter"] for each in there]
+
+
+def test_a_copy_leaves_the_source_and_a_second_one_brings_what_is_new(
+    ends: Ends, tmp_path: Path
+) -> None:
+    source, target = ends
+    source.run("queue", "create", "orders")
+    source.run("send", "orders", "old", "--count", "250")
+    migrate(ends, tmp_path / "j")
+    source.run("send", "orders", "new")
+    migrate(ends, tmp_path / "j")
+
+    assert Counter(target.bodies("orders")) == {"old": 250, "new": 1}
+    assert len(source.bodies("orders")) == 251
+
+
+def lines_of(journal: Path) -> int:
+    return journal.read_bytes().count(b"\n") if journal.exists() else 0
+
+
+@pytest.mark.long
+def test_a_migration_that_is_killed_again_and_again_loses_and_doubles_nothing(
+    ends: Ends, tmp_path: Path
+) -> None:
+    source, target = ends
+    source.run("queue", "create", "orders")
+    lines = [f"{number}" for number in range(1500)]
+    source.run("send", "orders", "--lines", text="\n".join(lines) + "\n")
+    journal = tmp_path / "j"
+    command = [sys.executable, "-m", "shardbus", *words(ends, journal, "--drain")]
+
+    for kill in range(KILLS):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until_s = time.monotonic() + DEADLINE_S
+        # Each batch is two lines: it is killed between them, or after them.
+        while process.poll() is None and lines_of(journal) < 3 * kill + 1:
+            assert time.monotonic() < until_s
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    # Locks of a killed process end with its connection.
+    done = subprocess.run(command, capture_output=True, timeout=DEADLINE_S, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert Counter(target.bodies("orders")) == Counter(lines)
+    assert source.bodies("orders") == []
+
+
+def test_entities_without_messages_are_imported(ends: Ends) -> None:
+    source, target = ends
+    source.run("queue", "create", "orders", "--no-partitioning", "--max-delivery-count", "3")
+    source.run("topic", "create", "news")
+    source.run("subscription", "create", "news", "europe", "--sql", "region = 'eu'")
+
+    target.run("import", "--from", source.connection_string, "--entities", "news")
+    target.run("import", "--from", source.connection_string)
+
+    for form in (["queue", "show", "orders"], ["rule", "list", "news", "europe"]):
+        there, here = (json.loads(bus.run(*form, "--json").stdout) for bus in ends)
+        for each in (there, here):
+            document = each if isinstance(each, dict) else each[0]
+            for name in ("created_at", "size_bytes"):
+                document.pop(name, None)
+            for name in ("CreatedAt", "UpdatedAt", "AccessedAt"):
+                document.get("properties", {}).pop(name, None)
+        assert there == here
