@@ -59,6 +59,13 @@ def test_a_bad_name_is_refused_with_a_reason(server: Server) -> None:
     assert "Traceback" not in output
 
 
+def test_a_connection_string_has_the_port_on_which_the_bus_serves_amqp(server: Server) -> None:
+    code, output = run(server, "sas", "connection-string")
+
+    assert code == 0, output
+    assert f"Endpoint=sb://{server.host}:{server.amqp_port};" in output
+
+
 async def test_fragments_tell_what_they_hold_by_state_and_what_they_dropped(
     server: Server,
     address: Address,

@@ -238,7 +238,7 @@ def test_a_migration_that_is_killed_again_and_again_loses_and_doubles_nothing(
     ends: Ends, tmp_path: Path
 ) -> None:
     source, target = ends
-    source.run("queue", "create", "orders")
+    source.run("queue", "create", "orders", "--lock-duration", "10s")
     lines = [f"{number}" for number in range(1500)]
     source.run("send", "orders", "--lines", text="\n".join(lines) + "\n")
     journal = tmp_path / "j"
@@ -253,7 +253,7 @@ def test_a_migration_that_is_killed_again_and_again_loses_and_doubles_nothing(
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    # Locks of a killed process end with its connection.
+    # It waits for the locks of the killed ones.
     done = subprocess.run(command, capture_output=True, timeout=DEADLINE_S, check=False)
 
     assert done.returncode == 0, done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from collections import deque
@@ -33,6 +34,7 @@ from shardbus.demo.terminal import is_screen
 THREADS: Final = 10
 """One connection for each actor, and some more."""
 LINES_KEPT: Final = 50
+SECRET: Final = "--sas-key"
 ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGQUIT)
 """In addition to the signals of every process of the bus: the terminal must be restored."""
 
@@ -94,7 +96,7 @@ async def _perform(
     performance = Performance(
         access,
         scene,
-        _place(access.endpoint, has_key=not plan.settings.has_development_key),
+        _place(access.endpoint, plan.arguments, has_key=not plan.settings.has_development_key),
         orders_per_s=plan.orders_per_s,
         prepare=plan.prepare,
     )
@@ -150,13 +152,22 @@ def _access(settings: Settings, ready: str) -> ClientAccess:
     return ClientAccess(endpoint, Credential(DEVELOPMENT_KEY_NAME, settings.sas_key))
 
 
-def _place(endpoint: str, *, has_key: bool) -> PlacePicture:
+def _place(endpoint: str, arguments: Sequence[str], *, has_key: bool) -> PlacePicture:
     python = Path(sys.executable)
     script = python.with_name("shardbus")
     command = _shown(script) if script.exists() else f"{_shown(python)} -m shardbus"
     is_usual = urlsplit(endpoint).port == DEFAULT_PORT
     options = ("" if is_usual else f" --endpoint {endpoint}") + (" --key ..." if has_key else "")
-    return PlacePicture(endpoint, command, _shown(python), options)
+    return PlacePicture(endpoint, command, _shown(python), options, serving_text(arguments))
+
+
+def serving_text(arguments: Sequence[str]) -> str:
+    """The arguments as they are typed; the value of a key is left out."""
+    said, is_secret = "", False
+    for word in arguments:
+        said += " ..." if is_secret else f" {shlex.quote(word)}"
+        is_secret = word == SECRET
+    return said
 
 
 def _shown(path: Path) -> str:

@@ -20,8 +20,10 @@ from shardbus.demo.troupe import Troupe
 from shardbus.demo.turns import pause
 
 DRAW_S: Final = 0.5
-CURTAIN_S: Final = 5.0
-CAPTURE_END_S: Final = 20.0
+# Together less than the three seconds in which Ctrl-C ends the demo: a batch that takes longer is
+# done again at the next start.
+CURTAIN_S: Final = 0.5
+CAPTURE_END_S: Final = 1.5
 
 
 @final

@@ -53,12 +53,16 @@ class Capturing:
 @final
 @dataclass(frozen=True, slots=True)
 class PlacePicture:
-    """The address of the bus, and the command that asks it."""
+    """The address of the bus, and the command that asks it.
+
+    `options` select this bus in commands, `serving` are the arguments that serve it again.
+    """
 
     url: str
     command: str
     python: str
     options: str = ""
+    serving: str = ""
 
     def tips(self, pipeline: str, queue: str) -> tuple[str, ...]:
         """What to type in another terminal."""

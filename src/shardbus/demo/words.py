@@ -71,7 +71,10 @@ def _reading(location: str) -> str:
 
 
 def _next(picture: Picture) -> list[str]:
-    return [f"Serve without the demo: {picture.place.command} serve (make run ARGS=--no-demo)"]
+    place = picture.place
+    if place.serving:
+        return [f"Serve this bus without the demo: {place.command} serve{place.serving}"]
+    return [f"Serve this bus without the demo: {place.command} serve (make run ARGS=--no-demo)"]
 
 
 def _pipeline(capturing: Capturing) -> str:

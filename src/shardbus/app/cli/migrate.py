@@ -2,6 +2,7 @@
 
 import hashlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -9,6 +10,7 @@ import click
 
 from shardbus.app.cli.access import ClientAccess, Options, access_from, text_option
 from shardbus.app.cli.console import Console, Json, counted, note, run_command
+from shardbus.app.cli.duration import to_ms
 from shardbus.app.cli.entities.atom import QUEUE, TOPIC
 from shardbus.app.cli.failures import Interrupted, ServerUnavailable, Usage
 from shardbus.app.cli.importing import (
@@ -19,7 +21,7 @@ from shardbus.app.cli.importing import (
 )
 from shardbus.app.cli.progress import Progress
 from shardbus.app.cli.tables import fitted
-from shardbus.app.setup.current import visiting
+from shardbus.app.setup.current import Current, visiting
 from shardbus.app.setup.model import Blueprint, DeclaredEntity
 
 if TYPE_CHECKING:
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 ACTIVE: Final = "Active"
 AGAIN: Final = "the same command continues"
 _MEMBERS: Final = (
-    "line", "sent", "scheduled", "removed", "known", "sessions", "left_deferred", "in_doubt",
+    "line", "sent", "scheduled", "removed", "known", "sessions", "left_deferred", "left_locked",
+    "in_doubt",
 )  # fmt: skip
 
 
@@ -120,16 +123,21 @@ def _migrate(
         prepared = TargetEntities(here, found, journal, note if not is_json else _silent)
         prepared.prepare()
         for entity in found.of_kind(QUEUE):
-            _move(entity, "", options, journal, moved)
+            _move(there, entity, "", options, journal, moved)
         for topic in found.of_kind(TOPIC):
             if not prepared.is_finished(topic.path):
                 for entity in found.subscriptions_of(topic):
-                    _move(entity, entity.name, options, journal, moved)
+                    _move(there, entity, entity.name, options, journal, moved)
             prepared.finish(topic)
 
 
 def _move(
-    entity: DeclaredEntity, tag: str, options: Options, journal: "Journal", moved: "list[Moved]"
+    there: Current,
+    entity: DeclaredEntity,
+    tag: str,
+    options: Options,
+    journal: "Journal",
+    moved: "list[Moved]",
 ) -> None:
     from azure.servicebus import ServiceBusClient
 
@@ -143,10 +151,11 @@ def _move(
         note(f"{entity.path} is {status} on the source: its messages are not moved")
         return
     has_sessions = entity.elements.get("RequiresSession") == "true"
-    lines = [Line(entity.path, tag, has_sessions, is_dead=False)]
+    lock_s = to_ms(entity.elements.get("LockDuration", "1m")) / 1000
+    lines = [Line(entity.path, tag, has_sessions, is_dead=False, lock_s=lock_s)]
     if options.get("has_dead_letters"):
         # First: there they are found easily among the messages of the target.
-        lines.insert(0, Line(entity.path, tag, has_sessions, is_dead=True))
+        lines.insert(0, Line(entity.path, tag, has_sessions, is_dead=True, lock_s=lock_s))
     for line in lines:
         progress = Progress(f"moving {line.name}")
         with (
@@ -154,18 +163,22 @@ def _move(
             _client(options, "to", ServiceBusClient) as target,
         ):
             work = LineMove(
-                source,
-                target,
+                (source, target),
                 line,
                 journal,
                 is_draining=bool(options.get("is_draining")),
                 advance=progress.advance,
+                left=_counter(there, entity, "dead_letter" if line.is_dead else "active"),
             )
             moved.append(work.moved)
             try:
                 work.run()
             finally:
                 progress.end()
+
+
+def _counter(there: Current, entity: DeclaredEntity, name: str) -> Callable[[], int]:
+    return lambda: there.management.entity(entity.kind, entity.path).counts[name]
 
 
 def _silent(text: str) -> None:
@@ -225,6 +238,11 @@ def _shown(moved: "list[Moved]") -> str:
     for each in moved:
         if each.left_deferred:
             told.append(f"{each.line}: {counted(each.left_deferred, 'deferred message')} left")
+        if each.left_locked:
+            told.append(
+                f"{each.line}: {counted(each.left_locked, 'message')} left, locked by receivers: "
+                f"{AGAIN}"
+            )
         if each.in_doubt:
             told.append(
                 f"{each.line}: {counted(each.in_doubt, 'message')} sent again, because an earlier "

@@ -6,6 +6,7 @@ journal says that the target has it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from shardbus.app.migrate.typed import plain_text
 BATCH_COUNT: Final = 100
 WAIT_S: Final = 3.0
 """How long a line must be silent to be empty."""
+LOOK_S: Final = 1.0
 SOON: Final = timedelta(seconds=60)
 """A message that is due sooner is moved when it is due: it could not be cancelled in time."""
 PATIENCE: Final = 3
@@ -55,6 +57,7 @@ class Moved:
     known: int = 0
     sessions: int = 0
     left_deferred: int = 0
+    left_locked: int = 0
     in_doubt: int = 0
 
 
@@ -70,6 +73,7 @@ class Line:
     tag: str = ""
     has_sessions: bool = False
     is_dead: bool = False
+    lock_s: float = 60.0
 
     @property
     def name(self) -> str:
@@ -87,33 +91,49 @@ class LineMove:
 
     def __init__(
         self,
-        source: ServiceBusClient,
-        target: ServiceBusClient,
+        clients: tuple[ServiceBusClient, ServiceBusClient],
         line: Line,
         journal: Journal,
         *,
         is_draining: bool,
         advance: Callable[[int], None],
+        left: Callable[[], int],
     ) -> None:
-        self._source = source
-        self._target = target
+        """`clients` are those of the source and of the target; `left` counts the messages of the
+        line on the source, also those that are locked.
+        """
+        self._source, self._target = clients
         self._line = line
         self._journal = journal
         self._is_draining = is_draining
         self._advance = advance
+        self._left = left
         self.moved = Moved(line.name)
 
     def run(self) -> Moved:
         self._resolve_doubts()
+        until_s = time.monotonic() + self._line.lock_s + WAIT_S
         with self._sender() as sender:
-            if self._line.has_sessions and not self._line.is_dead:
-                self._drain_sessions(sender)
-            else:
-                with self._receiver(self._source) as receiver:
-                    self._browse(receiver, sender)
-                    if self._is_draining:
-                        self._drain(receiver, sender)
+            self._pass(sender)
+            # Messages that are locked, perhaps by a killed run, come when their locks have expired.
+            while self._has_locked() and time.monotonic() < until_s:
+                time.sleep(LOOK_S)
+                self._pass(sender)
+        self.moved.left_locked = max(0, self._left()) if self._has_locked() else 0
         return self.moved
+
+    def _has_locked(self) -> bool:
+        return self._is_draining and self._left() > self.moved.left_deferred
+
+    def _pass(self, sender: ServiceBusSender) -> None:
+        self.moved.left_deferred = 0
+        if self._line.has_sessions and not self._line.is_dead:
+            self._drain_sessions(sender)
+            return
+        with self._receiver(self._source) as receiver:
+            self._browse(receiver, sender)
+            if self._is_draining:
+                self._drain(receiver, sender)
 
     # The source.
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from shardbus.demo.demo import serving_text
 from shardbus.demo.picture import Capturing, duration_text, size_text
 from shardbus.demo.words import line, line_due_s, summary
 from tests.unit.app.demo.pictures import PICTURE, RUNNING
@@ -42,7 +43,7 @@ def test_the_summary_says_what_was_done_where_it_is_and_how_to_read_it() -> None
         "from shardbus_spark.tables import read_captured; "
         "read_captured(session('look'), '/data/captured/demo-archive')"
         ".groupBy('properties.region').count().show()\"",
-        "Serve without the demo: .venv/bin/shardbus serve (make run ARGS=--no-demo)",
+        "Serve this bus without the demo: .venv/bin/shardbus serve (make run ARGS=--no-demo)",
     ]
 
 
@@ -69,3 +70,9 @@ def test_durations_are_said_as_people_say_them(seconds: float, text: str) -> Non
 )  # fmt: skip
 def test_sizes_are_said_in_the_unit_that_fits(size_bytes: int, text: str) -> None:
     assert size_text(size_bytes) == text
+
+
+def test_the_farewell_names_the_same_bus_and_no_key() -> None:
+    words_given = ["--data-dir", "my data", "--sas-key", "secret", "--http-port", "1"]
+
+    assert serving_text(words_given) == " --data-dir 'my data' --sas-key ... --http-port 1"

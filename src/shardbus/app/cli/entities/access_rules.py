@@ -285,7 +285,7 @@ def _amqp_port(access: ClientAccess, options: Options, *, is_emulator: bool) -> 
     known = urlsplit(access.endpoint).port
     if options.get(CONNECTION_STRING) is not None and options.get("endpoint") is None:
         return known
-    told = access.api().get("namespace").get("amqp_port" if is_emulator else "tls_port")
+    told = access.api().get("system").get("amqp_port" if is_emulator else "tls_port")
     if isinstance(told, int) and told:
         return told
     return AMQP_PORT if is_emulator else known

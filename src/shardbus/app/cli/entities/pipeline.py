@@ -24,7 +24,7 @@ from shardbus.app.cli.entities.pipeline_view import (
     progress_line,
     shown,
 )
-from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
+from shardbus.app.cli.failures import CommandError, Interrupted, ServerUnavailable, Usage
 from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.messages.removing import count_of
 from shardbus.app.cli.tables import shortened, terminal_width
@@ -94,7 +94,10 @@ def stop(name: str, no_wait: bool, **options: str | int | bool | None) -> None:
     def act(api: ApiClient, console: Console) -> None:
         found = api.post(_path(name, "stop"), {})
         if not no_wait:
-            found = wait_until_over(lambda: api.get(_path(name)), time.sleep)
+            try:
+                found = wait_until_over(lambda: api.get(_path(name)), time.sleep)
+            except KeyboardInterrupt as error:
+                raise Interrupted(f"interrupted: pipeline {name} is stopping") from error
         _show(console, found)
 
     _run(options, act)
