@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
+from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.operations.cluster_certificates import ca, cert
 from shardbus.app.cli.operations.cluster_status import status
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def cluster() -> None:
     """The nodes of a cluster: what they do, and their certificates."""
 
