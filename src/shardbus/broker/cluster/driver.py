@@ -18,6 +18,8 @@ from typing import Final, Protocol, final
 from shardbus.broker.cluster.leased import LeasedSlot
 from shardbus.broker.fragment.storage import ThreadWorker
 from shardbus.core.cluster.decision import (
+    COMMITS_LOST,
+    NEW_TIMELINE,
     Alarm,
     Ask,
     Confirm,
@@ -272,9 +274,7 @@ class LeaseDriver:
             case Settled():
                 self._note_settled(decision.timeline)
             case Alarm():
-                self.alarms[decision.kind] += 1
-                self.last_alarm = decision.text
-                log.critical("%s: %s", self._name, decision.text)
+                self._raise_alarm(decision)
             case End():
                 self._hang_up()
                 self._finish()
@@ -282,6 +282,15 @@ class LeaseDriver:
                 log.warning("%s: slot %d waits for the database", self._name, decision.slot)
             case _:
                 raise TypeError(f"{type(decision).__name__} is no decision")
+
+    def _raise_alarm(self, alarm: Alarm) -> None:
+        self.alarms[alarm.kind] += 1
+        log.critical("%s: %s", self._name, alarm.text)
+        if alarm.kind == COMMITS_LOST:
+            # For as long as this process lives: somebody has to look at what is missing.
+            self.last_alarm = alarm.text
+        elif alarm.kind != NEW_TIMELINE:
+            self.problem = alarm.text
 
     def _serve(self, serve: Serve) -> None:
         if not serve.must_load:

@@ -1,0 +1,180 @@
+"""A store writes under a lease: what became of a commit is found out by the driver of leases."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from shardbus.broker.cluster.driver import LeaseDriver
+from shardbus.broker.cluster.leased import LeasedSlot
+from shardbus.core.cluster.keeper import Keeper
+from shardbus.core.cluster.statement import Take
+from shardbus.stores.base.cluster import Making
+from shardbus.stores.base.store import Fenced, FragmentId, MessageStore
+from shardbus.stores.postgres.cluster import Cluster, open_cluster
+from shardbus.stores.postgres.link import Address, Link
+from tests.stores.harness import Pen, read_all
+from tests.support.postgres import server
+
+FRAGMENT = FragmentId(7, 3)
+WAIT_S = 30.0
+
+
+class Board:
+    """A `driver.SlotBoard` that only remembers."""
+
+    def __init__(self) -> None:
+        self.leases: dict[int, LeasedSlot] = {}
+        self.dropped: list[int] = []
+        self.is_open = asyncio.Event()
+
+    def open(self, lease: LeasedSlot, data: bytes | None) -> None:
+        self.leases[lease.slot] = lease
+        self.is_open.set()
+
+    def drain(self, slot: int) -> None:
+        """Nothing is given away here."""
+
+    def resume(self, slot: int) -> None:
+        """Nothing was stopped here."""
+
+    def drop(self, slot: int) -> None:
+        self.dropped.append(slot)
+
+
+class Case:
+    """A cluster of one slot."""
+
+    def __init__(self) -> None:
+        self.name = server().new_database()
+        address = Address(server().url(self.name))
+        self.cluster: Cluster = open_cluster([address], Making("full", 1, "c" * 32, b"secret"))
+        self.link = Link(address, {"search_path": "shardbus"})
+        self.board: Board | None = None
+
+    def close(self) -> None:
+        self.link.close()
+        server().drop_database(self.name)
+
+    def terminate(self, like: str) -> None:
+        """End the connections of this name on the side of the server."""
+        sql = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE $1"
+        )
+        self.link.fetch(sql, like)
+
+    def run(self, work: Callable[[Case, MessageStore], None]) -> None:
+        """Work with the store of the slot on a thread, beside the driver of its lease."""
+        asyncio.run(self._run(work))
+
+    async def _run(self, work: Callable[[Case, MessageStore], None]) -> None:
+        store = self.cluster.stores[0]
+        keeper = Keeper("a", 77, store.cluster_id, store.timeline)
+        loop = asyncio.get_running_loop()
+        driver = LeaseDriver(keeper, lambda: store.leases("a", "{}"), loop=loop, name="a")
+        self.board = board = Board()
+        driver.start(board)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await board.is_open.wait()
+            kept = store.slot(board.leases[0], "full")
+            try:
+                await asyncio.to_thread(work, self, kept.store)
+            finally:
+                await asyncio.to_thread(kept.store.close)
+        finally:
+            driver.close()
+            # Threads of the connections tell the loop of their end.
+            await asyncio.sleep(0.2)
+
+
+@pytest.fixture
+def case() -> Iterator[Case]:
+    made = Case()
+    yield made
+    made.close()
+
+
+def bodies(store: MessageStore) -> list[bytes | None]:
+    return [entry.payload for entry in read_all(store, FRAGMENT)]
+
+
+def test_a_commit_whose_connection_was_lost_is_stored_once(case: Case) -> None:
+    """R40"""
+
+    def work(case: Case, store: MessageStore) -> None:
+        pen = Pen(FRAGMENT)
+        store.create([FRAGMENT])
+        for number in range(4):
+            pen.append([b"%d" % number])
+            if number % 2:
+                case.terminate("shardbus broker-0")
+            store.commit([pen.commit()])
+        assert bodies(store) == [b"0", b"1", b"2", b"3"]
+
+    case.run(work)
+    assert case.board is not None and case.board.dropped == [0], "dropped at the end alone"
+    # One for the fragment, and one for each commit.
+    assert case.link.fetch("SELECT commits FROM slot")[0][0] == 5
+
+
+def test_a_commit_that_is_cut_off_while_it_waits_is_sent_again(case: Case) -> None:
+    """R40"""
+
+    def work(case: Case, store: MessageStore) -> None:
+        pen = Pen(FRAGMENT)
+        store.create([FRAGMENT])
+        pen.append([b"0"])
+        blocking = Link(case.link.address, {"search_path": "shardbus"})
+        blocking.execute("BEGIN; LOCK TABLE chunk IN SHARE MODE")
+        committing = threading.Thread(target=lambda: store.commit([pen.commit()]))
+        committing.start()
+        waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        while not case.link.fetch(waiting):
+            pass
+        case.terminate("shardbus broker-0")
+        blocking.close()
+        committing.join(WAIT_S)
+        assert not committing.is_alive()
+        assert bodies(store) == [b"0"]
+
+    case.run(work)
+
+
+def test_when_the_connection_of_the_leases_is_lost_the_writer_goes_on(case: Case) -> None:
+    """R40"""
+
+    def work(case: Case, store: MessageStore) -> None:
+        pen = Pen(FRAGMENT)
+        store.create([FRAGMENT])
+        for number in range(3):
+            pen.append([b"%d" % number])
+            case.terminate("shardbus a lease")
+            store.commit([pen.commit()])
+        assert bodies(store) == [b"0", b"1", b"2"]
+
+    case.run(work)
+
+
+def test_who_lost_the_slot_writes_nothing_more(case: Case) -> None:
+    """R40"""
+
+    def work(case: Case, store: MessageStore) -> None:
+        pen = Pen(FRAGMENT)
+        store.create([FRAGMENT])
+        taker = case.cluster.stores[0].leases("b", "{}")
+        taker.open()
+        epoch = case.link.fetch("SELECT epoch FROM slot")[0][0]
+        assert taker.ask(Take(0, epoch, "b", 99))
+        taker.close()
+        pen.append([b"late"])
+        with pytest.raises(Fenced):
+            store.commit([pen.commit()])
+        with pytest.raises(Fenced):
+            store.commit([pen.commit()])
+
+    case.run(work)
+    assert case.link.fetch("SELECT count(*) FROM chunk")[0][0] == 0
