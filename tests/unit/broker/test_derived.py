@@ -24,7 +24,7 @@ from shardbus.core.transfers.command import TakeOver
 from tests.tidy.source import ROOT
 from tests.unit.broker.wire_values import Facts, facts, records
 
-LAYOUTS = {10: "f2d4abcbbf900d8e"}
+LAYOUTS = {11: "21b8c5f57b54e15c"}
 """What the frames of each version of the protocol look like, as a digest."""
 
 # Of each of many classes.

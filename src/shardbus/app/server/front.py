@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from ssl import SSLContext
 from typing import Final, Protocol, final
 
@@ -15,6 +16,7 @@ import click
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.cli.sas import Credential
+from shardbus.app.jobs.shelf import JobShelf
 from shardbus.app.pipelines.starting import PipelineChild
 from shardbus.app.server import garbage
 from shardbus.app.server.certificates import certificate_files, served_certificate, told_by_hangup
@@ -40,9 +42,11 @@ from shardbus.gateway.amqp.connection.server import AmqpServer
 from shardbus.gateway.amqp.connection.throttle import Throttle
 from shardbus.gateway.amqp.transactions.open import TransactionRules
 from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.api.system import EMBEDDED, PROCESS, REMOTE, Ports, ServerFacts
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
+from shardbus.gateway.http.jobs.keeper import Jobs
 from shardbus.gateway.http.messaging.requests import Messaging
 from shardbus.gateway.http.observing.broker_health import Brokers, broker_healths
 from shardbus.gateway.http.observing.cluster import ClusterView, problems_of
@@ -63,6 +67,7 @@ BUFFERED_BYTES_LEAST: Final = 16 * 1024 * 1024
 SWEEP_S: Final = 600
 SWEEP_AGAIN_S: Final = 5
 IDLE_LOOK_S: Final = 10
+JOBS_DIRECTORY: Final = "jobs"
 KEY_CHARACTERS_WISE: Final = 22
 """This many characters out of 64 have 128 bits."""
 
@@ -121,7 +126,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     shared = places(raise_limit(), settings.connections_max)
     amqp = _amqp_server(settings, bus, throttle, shared.amqp)
     opened, lanes = list[Listener](), list[FlightChild]()
-    pipelines = PipelineChild(settings, bus)
+    pipelines, jobs = PipelineChild(settings, bus), _jobs(settings, bus)
     issuers = _issuers(settings, bus, amqp)
 
     def health() -> list[str]:
@@ -129,7 +134,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
         around = [*filter(None, outages()), *problems_of(cluster)]
         return [*around, *within, *_door_problems(opened, [*lanes, *issuers])]
 
-    told = _Told(pipelines, backups, broker_names, outages, health, issuers, cluster)
+    told = _Told(pipelines, backups, broker_names, outages, health, issuers, cluster, jobs)
     overviews, facts = told.overviews(bus), server_facts(settings)
     site, metrics = _web(settings, bus, throttle, told, overviews, facts)
     await _set_up(settings, bus, site)
@@ -138,7 +143,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     gateway = HttpGateway(respond, site.refused, connections_max=shared.http, websockets=websockets)
     newcomers = Newcomers(bus.loop, silent_max=shared.silent, secured_max=shared.secured)
     forwarder = Forwarder(bus)
-    _watch(metrics, amqp, gateway, lambda: _readings(forwarder, bus.authorizer.slowdown))
+    _watch(metrics, facts, amqp, gateway, partial(_readings, forwarder, bus.authorizer.slowdown))
     async with gateway as http, AsyncExitStack() as listeners:
         doors = _Doors(amqp.new_protocol, http.connection, certificate.context)
 
@@ -155,7 +160,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
         )
         facts.ports = ports
         if ports.flight:
-            lanes.append(_bulk_lane(settings, ports, bus, metrics))
+            lanes.append(_bulk_lane(settings, facts, bus, metrics))
         garbage.calm()
         await bus.open_timed()
         chores = [
@@ -241,6 +246,7 @@ class _Told:
     health: Callable[[], list[str]]
     issuers: Sequence[Issuer]
     cluster: ClusterView | None
+    jobs: Jobs
 
     def overviews(self, bus: Bus) -> Overviews:
         progresses = self.pipelines.kept.progresses
@@ -294,6 +300,7 @@ def _web(
                 backups=told.backups,
                 overviews=overviews,
                 facts=facts,
+                jobs=told.jobs,
                 brokers=told.brokers(bus),
                 cluster=told.cluster,
             ),
@@ -307,6 +314,11 @@ def _web(
     for issuer in told.issuers:
         issuer.watch(site.check_access_again)
     return site, metrics
+
+
+def _jobs(settings: Settings, bus: Bus) -> Jobs:
+    shelf = JobShelf(settings.data_dir / JOBS_DIRECTORY)
+    return Jobs(EntityPlaces(bus, HttpCounts(), None), shelf)
 
 
 def server_facts(settings: Settings) -> ServerFacts:
@@ -333,18 +345,21 @@ def _door_problems(opened: Sequence[Listener], others: Sequence[FlightChild | Is
     return [*sorted(closed), *(problem for other in others for problem in other.problems())]
 
 
-def _bulk_lane(settings: Settings, ports: Ports, bus: Bus, metrics: Metrics) -> FlightChild:
-    lane = FlightChild(settings, ports.http, certificate_files(settings, bus.clock))
+def _bulk_lane(settings: Settings, facts: ServerFacts, bus: Bus, metrics: Metrics) -> FlightChild:
+    lane = FlightChild(settings, facts.ports.http, certificate_files(settings, bus.clock))
     metrics.add_source(lane.readings)
+    facts.is_lane_up = lambda: not lane.problems()
     return lane
 
 
 def _watch(
     metrics: Metrics,
+    facts: ServerFacts,
     amqp: AmqpServer,
     gateway: HttpGateway,
     others: Callable[[], Sequence[MetricReading]],
 ) -> None:
+    facts.connections = lambda: {"amqp": amqp.connections, "http": len(gateway.connections)}
     metrics.watch("amqp", lambda: amqp.connections)
     metrics.watch("http", lambda: len(gateway.connections))
     metrics.add_source(amqp.readings)
@@ -378,6 +393,7 @@ def _chores(
         *(issuer.run() for issuer in told.issuers),
         told.pipelines.run(has_lane=bool(lanes)),
         overviews.run(),
+        told.jobs.run(),
         _sweep_now_and_then(bus),
         _delete_idle_now_and_then(bus),
         TransactionRecovery(bus, bus.clock).run(),

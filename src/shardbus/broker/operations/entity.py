@@ -12,6 +12,7 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.operations.asking import ask, ask_all, failure_of, failure_of_parts, to_port
 from shardbus.broker.operations.browse import Browsable, BrowseCursor, browse, browse_session
 from shardbus.broker.operations.deferred import DeferredReceive, shares_of
+from shardbus.broker.operations.numbered import lock_numbered
 from shardbus.broker.operations.purge import SpreadPurge, purge_one
 from shardbus.broker.operations.schedule import EntityScheduling
 from shardbus.broker.operations.session_list import SessionList
@@ -135,6 +136,10 @@ class Operations:
             self._router, line, numbers, session=session, new_seed=self._new_seed
         )
         return await receive.locked() if is_locking else await receive.removed()
+
+    async def lock_numbered(self, line: int, numbers: Sequence[int]) -> list[Delivery]:
+        """Lock those of these active messages that are there and not locked."""
+        return await lock_numbered(self._router, line, numbers, self._new_seed)
 
     async def schedule(self, messages: list[Message]) -> list[int]:
         """Schedule messages; returns sequence numbers in order, 0 for a duplicate. A failure

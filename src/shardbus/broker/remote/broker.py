@@ -55,7 +55,7 @@ from shardbus.broker.wire.frames import (
 )
 from shardbus.core.errors import NOT_SERVED_TEXT, TOO_LARGE, Refused, Unavailable
 from shardbus.core.fragment.command import Command, Configure, SetAside, Tick
-from shardbus.core.messages.command import Receive, Received, ReceiveDeferred
+from shardbus.core.messages.command import Receive, Received, ReceiveDeferred, ReceiveNumbered
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.sessions.command import AcceptSession, SessionAccepted
 from shardbus.core.stages.command import PublishOn
@@ -311,7 +311,7 @@ class RemoteBroker:
             raise TypeError(f"gateways cannot send {type(command).__name__}")
         fragment_id = fragment.fragment_id
         waiting = RemoteWait(fragment, reply_to=reply_to)
-        if isinstance(command, Receive | ReceiveDeferred | AcceptSession):
+        if isinstance(command, Receive | ReceiveDeferred | ReceiveNumbered | AcceptSession):
             waiting.taking = command
         self.start(lambda number: Request(number, fragment_id, command), waiting)
 

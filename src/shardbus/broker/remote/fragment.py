@@ -23,6 +23,7 @@ from shardbus.core.messages.command import (
     Receive,
     Received,
     ReceiveDeferred,
+    ReceiveNumbered,
     Settle,
 )
 from shardbus.core.sequence import token_of_seed
@@ -245,7 +246,7 @@ class RemoteWait:
         self.tick = 0
         self.late: Callable[[str], None] | None = None
         self.failed: Callable[[], None] | None = None
-        self.taking: Receive | ReceiveDeferred | AcceptSession | None = None
+        self.taking: Receive | ReceiveDeferred | ReceiveNumbered | AcceptSession | None = None
         self.deliveries: list[Delivery] = []
         self._fragment = fragment
         self._reply_to = reply_to
@@ -303,7 +304,7 @@ class RemoteWait:
         token = token_of_seed(fragment.fragment_id.number, taking.token_seed)
         if isinstance(taking, AcceptSession):
             fragment.release_session(token)
-        elif taking.is_locking:
+        elif isinstance(taking, ReceiveNumbered) or taking.is_locking:
             fragment.release([token])
 
     def _fail(self, failure: Refused | Unavailable) -> None:

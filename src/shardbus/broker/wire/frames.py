@@ -28,7 +28,7 @@ from shardbus.core.message import LINE, SESSIONS, Entry
 from shardbus.core.messages.command import NO_SESSION
 from shardbus.stores.base.store import FragmentId, Page
 
-PROTOCOL_VERSION: Final = 10
+PROTOCOL_VERSION: Final = 11
 PROTOCOL_VERSION_MIN: Final = 10
 """The oldest version that this build still speaks: that of the release before it."""
 NONCE_BYTES: Final = 32

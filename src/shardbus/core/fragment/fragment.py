@@ -65,6 +65,7 @@ from shardbus.core.messages.command import (
     Receive,
     Received,
     ReceiveDeferred,
+    ReceiveNumbered,
     Renew,
     Renewed,
     Send,
@@ -72,6 +73,7 @@ from shardbus.core.messages.command import (
 )
 from shardbus.core.messages.deferred import check_bytes, not_found
 from shardbus.core.messages.history import History
+from shardbus.core.messages.numbered import take_numbered
 from shardbus.core.messages.settling import LOCK_LOST_TEXT, Settling
 from shardbus.core.readers.claiming import Claiming
 from shardbus.core.readers.record import ReaderStanding
@@ -217,6 +219,8 @@ class Fragment:
             return self._renew(command, now_ms)
         if isinstance(command, ReceiveDeferred):
             return self._receive_deferred(command, now_ms)
+        if isinstance(command, ReceiveNumbered):
+            return self._receive_numbered(command, now_ms)
         if isinstance(command, Cancel):
             numbers = command.sequence_numbers
             return self._transactions.scheduling.cancel(numbers, self._supply.entries)
@@ -522,6 +526,16 @@ class Fragment:
             if entry.payload is None:
                 self._ledger.lacking_bytes += entry.size_bytes
         return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
+
+    def _receive_numbered(self, command: ReceiveNumbered, now_ms: int) -> Received:
+        if self.intake.line(command.line, NO_SESSION) is None:
+            raise not_received_so(NO_SESSION)
+        numbers = command.sequence_numbers
+        check_numbers(numbers, DEFERRED_COUNT_MAX)
+        read = [self._supply.entries.get(number) for number in numbers]
+        room = self._bounds.locks_max - len(self._locks)
+        entries = take_numbered(self._ledger, command.line, read, room, now_ms)
+        return Received(self._lock(entries, NO_SESSION, command.token_seed, now_ms), False)
 
     def _session_for(self, line: int, session: bytes) -> str | None:
         """The key of the session whose deferred messages may be received; None: any of the line."""

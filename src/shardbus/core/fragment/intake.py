@@ -31,6 +31,7 @@ from shardbus.core.messages.command import (
     Purge,
     Receive,
     ReceiveDeferred,
+    ReceiveNumbered,
     Renew,
     Send,
     Settle,
@@ -67,6 +68,9 @@ class Intake:
         if isinstance(command, ReceiveDeferred):
             return self._need_deferred(command)
         numbers = command.sequence_numbers
+        if isinstance(command, ReceiveNumbered):
+            bytes_max = self._ledger.bounds.page_bytes_max
+            return self._supply.need_entries(numbers, DEFERRED_COUNT_MAX, bytes_max=bytes_max)
         return self._supply.need_entries(numbers, CANCEL_COUNT_MAX, bytes_max=0)
 
     def line(self, number: int, session: bytes) -> Line | None:

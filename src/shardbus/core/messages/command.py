@@ -138,6 +138,23 @@ class ReceiveDeferred(AboutMessages):
 
 
 @final
+class ReceiveNumbered(AboutMessages):
+    """Lock those of these active messages of a line that are there and not taken. Answered by
+    `Received`, in the order of the numbers; perhaps not all, if they are too many bytes.
+
+    At most DEFERRED_COUNT_MAX numbers. The main line of a fragment that requires sessions is
+    received by session only: NOT_ALLOWED.
+    """
+
+    FIELDS = fields(line=LINE, sequence_numbers=NUMBERS, token_seed=SEED)
+
+    def __init__(self, line: int, sequence_numbers: list[int], *, token_seed: bytes) -> None:
+        self.line = line
+        self.sequence_numbers = sequence_numbers
+        self.token_seed = token_seed
+
+
+@final
 class Settle(AboutMessages):
     """End deliveries by their lock tokens. Answered by `Settled`: lost locks change nothing.
 
@@ -219,7 +236,9 @@ class Cancel(AboutMessages):
         self.sequence_numbers = sequence_numbers
 
 
-MessageCommand = Send | Receive | Settle | Renew | Purge | ReceiveDeferred | Cancel
+MessageCommand = (
+    Send | Receive | Settle | Renew | Purge | ReceiveDeferred | Cancel | ReceiveNumbered
+)
 
 
 @final

@@ -22,6 +22,7 @@ def test_every_path_is_on_the_page(web: Web) -> None:
         pipelines=Kept(),
         backups=KeptBackups(),
         overviews=web.overviews,
+        jobs=web.jobs,
     )
     web.with_groups(groups)
     paths = json.loads(web.fetch("GET", "/api/v1/openapi.json").body)["paths"]

@@ -8,9 +8,11 @@ from uuid import UUID
 from shardbus.gateway.amqp.connection.throttle import Throttle
 from shardbus.gateway.http.api.call import Group
 from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.api.system import Ports, ServerFacts
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
+from shardbus.gateway.http.jobs.keeper import Jobs
 from shardbus.gateway.http.messaging.requests import Messaging
 from shardbus.gateway.http.observing.broker_health import BrokerHealth, broker_healths
 from shardbus.gateway.http.observing.fragments import FragmentsPage
@@ -22,6 +24,7 @@ from shardbus.gateway.http.server.counts import HttpCounts
 from shardbus.gateway.http.server.message import HttpRequest, HttpResponse
 from shardbus.gateway.http.server.site import Site
 from tests.unit.gateway.amqp.bench import Bench
+from tests.unit.gateway.http.memory_shelf import MemoryShelf, at_once
 from tests.unit.gateway.transport import FakeTransport
 
 NO_HEADERS: dict[str, str] = {}
@@ -59,6 +62,8 @@ class Web(Bench):
         self._is_open = is_open
         self.overviews = Overviews(self.bus, self.health, self.brokers)
         self.facts = ServerFacts(ports=Ports(5672, 5300, 0, 0), store_kind="memory")
+        self.shelf = MemoryShelf()
+        self.jobs = Jobs(EntityPlaces(self.bus, self.counts, None), self.shelf, at_once)
         self.with_groups(self.groups())
         namespace.watch_access(lambda: self.site.check_access_again())
 
@@ -92,6 +97,7 @@ class Web(Bench):
             self.counts,
             overviews=self.overviews,
             facts=self.facts,
+            jobs=self.jobs,
             brokers=self.brokers,
         )
 

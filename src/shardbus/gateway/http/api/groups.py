@@ -10,6 +10,7 @@ from shardbus.gateway.http.api.call import Group
 from shardbus.gateway.http.api.cluster import ClusterPages
 from shardbus.gateway.http.api.exploring import Exploring
 from shardbus.gateway.http.api.insight import InsightPages
+from shardbus.gateway.http.api.jobs import JobPages
 from shardbus.gateway.http.api.managing import ManagementPages
 from shardbus.gateway.http.api.messages import MessagesApi
 from shardbus.gateway.http.api.orphans import OrphanPages
@@ -19,6 +20,7 @@ from shardbus.gateway.http.api.readers import ReaderPages
 from shardbus.gateway.http.api.rule_testing import RuleTesting
 from shardbus.gateway.http.api.stages import ReadBatch, StagePages
 from shardbus.gateway.http.api.system import ServerFacts, SystemPages
+from shardbus.gateway.http.jobs.keeper import Jobs
 from shardbus.gateway.http.observing.broker_health import Brokers
 from shardbus.gateway.http.observing.cluster import ClusterView
 from shardbus.gateway.http.observing.overview import Overviews
@@ -36,6 +38,7 @@ def api_groups(  # noqa: PLR0913 - the parts of the bus that have routes, by key
     backups: Backups | None = None,
     overviews: Overviews | None = None,
     facts: ServerFacts | None = None,
+    jobs: Jobs | None = None,
     brokers: Brokers = list,
     cluster: ClusterView | None = None,
 ) -> list[Group]:
@@ -52,6 +55,8 @@ def api_groups(  # noqa: PLR0913 - the parts of the bus that have routes, by key
         OrphanPages(bus.namespace),
         ReaderPages(bus, places),
     ]
+    if jobs is not None:
+        groups.append(JobPages(places, jobs))
     if overviews is not None:
         groups.append(InsightPages(bus.namespace, overviews))
         name = bus.namespace.settings.name

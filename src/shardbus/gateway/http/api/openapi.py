@@ -104,7 +104,11 @@ def _operation(
 
 def _responses(route: Route, references: Mapping[Shape, Schema]) -> Schema:
     schema: Schema = {"type": "object"} if route.shape is None else references[route.shape]
-    responses: dict[str, Schema] = {str(route.status): _response("The requested document.", schema)}
+    answer = _response("The requested document.", schema)
+    if route.content_type != "application/json":
+        lines = {"schema": {"type": "string"}}
+        answer = {"description": "The lines.", "content": {route.content_type: lines}}
+    responses: dict[str, Schema] = {str(route.status): answer}
     if route.has_etag:
         responses["304"] = {"description": "Nothing has changed since If-None-Match."}
     for status, text in _REFUSALS.items():

@@ -88,6 +88,7 @@ class Route:
     nothing serves, if that is not an Error. With `takes_bytes` the request body is not JSON.
     `identifier` is the operation's name in generated clients; by default it is made of the method
     and `shape`. `status` is that of the answer; with `has_etag` it may also be 304.
+    `content_type` is that of an answer that is no document.
     """
 
     def __init__(  # noqa: PLR0913 - a row of the table, by keyword
@@ -106,6 +107,7 @@ class Route:
         shape_of_503: Shape | None = None,
         status: int = 200,
         has_etag: bool = False,
+        content_type: str = "application/json",
     ) -> None:
         self.path = path
         self.summary = summary
@@ -119,6 +121,7 @@ class Route:
         self.shape_of_503 = shape_of_503
         self.status = status
         self.has_etag = has_etag
+        self.content_type = content_type
         self.identifier = identifier or _identifier(method, shape)
         self.query_names = frozenset(one.name for one in parameters if one.place == "query")
         pieces = _VARIABLES.split(path)

@@ -1,0 +1,162 @@
+"""Jobs in the JSON API: work on many messages that the server does, with progress and an end."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Final, final
+
+from msgspec import Struct
+
+from shardbus.core.namespace.access import LISTEN, MANAGE, SEND
+from shardbus.gateway.http.api.call import Call, Nothing, Reply, Row, Written, shows, takes
+from shardbus.gateway.http.api.managing import Deleted
+from shardbus.gateway.http.api.places import EntityPlaces
+from shardbus.gateway.http.api.route import JOB, NAME, Parameter, Route
+from shardbus.gateway.http.document import INTEGER_MAX, Shape, told
+from shardbus.gateway.http.jobs.job import EXPORT, Job, NewJob
+from shardbus.gateway.http.jobs.keeper import Jobs
+from shardbus.gateway.http.server.gate import Gate
+
+EXPORT_BYTES_MAX: Final = 4 * 1024 * 1024
+JSON_LINES: Final = "application/x-ndjson; charset=utf-8"
+
+_JOBS: Final = "/api/v1/entities/{name}/jobs"
+_ONE: Final = f"{_JOBS}/{{job}}"
+
+
+class JobList(Struct, kw_only=True):
+    jobs: Annotated[list[Job], told("Newest first.")]
+
+
+@final
+class JobPages:
+    """A Group of the API."""
+
+    def __init__(self, places: EntityPlaces, jobs: Jobs) -> None:
+        self._places = places
+        self._jobs = jobs
+        self._gate = Gate(places.bus.namespace, places.bus.authorizer)
+
+    def rows(self) -> list[Row]:
+        return [
+            shows(
+                Route("/api/v1/jobs", "The jobs of all entities.", JobList, right=MANAGE),
+                self._list_all,
+            ),
+            shows(
+                _route(_JOBS, "The jobs of an entity.", JobList, identifier="showJobsOfEntity"),
+                self._list,
+            ),
+            takes(
+                _route(
+                    _JOBS,
+                    "Start a job on the messages of a line: resubmit, move, delete or export.",
+                    Job,
+                    method="POST",
+                    identifier="startJob",
+                    status=HTTPStatus.CREATED,
+                ),
+                NewJob,
+                self._begin,
+            ),
+            shows(_route(_ONE, "How far a job is.", Job), self._show),
+            shows(
+                _route(
+                    _ONE,
+                    "Forget a job that has ended.",
+                    Deleted,
+                    method="DELETE",
+                    identifier="deleteJob",
+                ),
+                self._delete,
+            ),
+            shows(
+                _route(
+                    f"{_ONE}/stop",
+                    "Stop a job after its present chunk.",
+                    Job,
+                    method="POST",
+                    identifier="stopJob",
+                ),
+                self._stop,
+            ),
+            shows(
+                Route(
+                    f"{_ONE}/export",
+                    "A piece of the JSON lines of a job; X-Export-Next tells where to continue.",
+                    None,
+                    right=LISTEN,
+                    parameters=(
+                        NAME,
+                        JOB,
+                        Parameter("offset", "query", "The first byte.", most=INTEGER_MAX),
+                    ),
+                    identifier="showExport",
+                    content_type="application/x-ndjson",
+                ),
+                self._export,
+            ),
+        ]
+
+    async def _list_all(self, call: Call[Nothing]) -> JobList:
+        return JobList(jobs=self._jobs.all())
+
+    async def _list(self, call: Call[Nothing]) -> JobList:
+        self._places.line_of(call.name)
+        return JobList(jobs=self._jobs.all(call.name))
+
+    async def _begin(self, call: Call[NewJob]) -> Reply:
+        new = call.body
+        place = (self._places.place if new.action == EXPORT else self._places.receivable)(call.name)
+        destination = self._jobs.destination(place, new)
+        if destination:
+            # Whoever may only receive here must not send by way of a job.
+            self._gate.require(call.request, SEND, destination, otherwise=MANAGE)
+        self._places.pay(1)
+        job = await self._jobs.begin(place, new, destination)
+        return Reply(HTTPStatus.CREATED, job)
+
+    async def _show(self, call: Call[Nothing]) -> Job:
+        return self._jobs.show(call.name, call.job)
+
+    async def _stop(self, call: Call[Nothing]) -> Job:
+        return self._jobs.stop(call.name, call.job)
+
+    async def _delete(self, call: Call[Nothing]) -> Deleted:
+        await self._jobs.remove(call.name, call.job)
+        return Deleted(deleted=call.job)
+
+    async def _export(self, call: Call[Nothing]) -> Written:
+        offset = call.query.integer("offset", 0)
+        piece, size = await self._jobs.export(call.name, call.job, offset, EXPORT_BYTES_MAX)
+        headers = [
+            ("X-Export-Size", str(size)),
+            ("Cache-Control", "no-store"),
+            ("X-Content-Type-Options", "nosniff"),
+            ("Content-Disposition", f'attachment; filename="{call.job}.jsonl"'),
+        ]
+        if offset + len(piece) < size:
+            headers.append(("X-Export-Next", str(offset + len(piece))))
+        return Written(piece, content_type=JSON_LINES, headers=headers)
+
+
+def _route(
+    path: str,
+    summary: str,
+    shape: Shape,
+    *,
+    method: str = "GET",
+    identifier: str = "",
+    status: int = 200,
+) -> Route:
+    return Route(
+        path,
+        summary,
+        shape,
+        method=method,
+        right=LISTEN,
+        otherwise=MANAGE,
+        parameters=(NAME, JOB) if "{job}" in path else (NAME,),
+        identifier=identifier,
+        status=status,
+    )

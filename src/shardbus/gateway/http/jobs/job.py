@@ -1,0 +1,133 @@
+"""What a job is to do and how far it is: the document that clients see and that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Final, Literal, Protocol, TypeVar
+
+from msgspec import UNSET, Meta, Struct, field
+
+from shardbus.gateway.http.api.finding import NUMBERS_MAX, Number, Wish
+from shardbus.gateway.http.api.messages_schemas import BODY_CHARACTERS_MAX
+from shardbus.gateway.http.api.property_document import PROPERTIES_MAX
+from shardbus.gateway.http.document import Body, Count, Json, Maybe, Moment, Text, one_of, told
+
+T = TypeVar("T")
+
+RESUBMIT: Final = "resubmit"
+MOVE: Final = "move"
+DELETE: Final = "delete"
+EXPORT: Final = "export"
+
+RUNNING: Final = "running"
+STOPPING: Final = "stopping"
+DONE: Final = "done"
+STOPPED: Final = "stopped"
+FAILED: Final = "failed"
+ENDED: Final = (DONE, STOPPED, FAILED)
+
+RUNNING_MAX: Final = 4
+KEPT_MAX: Final = 100
+
+
+class Selection(Wish, kw_only=True, frozen=True):
+    """Without any member all messages are selected."""
+
+    numbers: Annotated[
+        Maybe[Annotated[list[Number], Meta(min_length=1, max_length=NUMBERS_MAX)]],
+        told("Only these."),
+    ] = UNSET
+
+
+class PropertiesEdit(Body, kw_only=True, frozen=True):
+    set: Annotated[
+        Annotated[dict[str, Json], Meta(max_length=PROPERTIES_MAX)],
+        told("Application properties to set, as they are sent."),
+    ] = field(default_factory=dict)
+    remove: Annotated[list[Text], Meta(max_length=PROPERTIES_MAX)] = field(default_factory=list)
+
+
+class Edit(Body, kw_only=True, frozen=True):
+    """Changes that are made to each message before it is sent."""
+
+    body: Annotated[
+        Maybe[Annotated[str, Meta(max_length=BODY_CHARACTERS_MAX)]], told("The new body, a text.")
+    ] = UNSET
+    properties: Maybe[PropertiesEdit] = UNSET
+    fields: Annotated[
+        Annotated[dict[str, Text | None], Meta(max_length=50)],
+        told("Other members of a message to set; null removes one."),
+    ] = field(default_factory=dict)
+
+
+class NewJob(Body, kw_only=True, frozen=True):
+    action: Annotated[Literal["resubmit", "move", "delete", "export"], Meta(examples=["export"])]
+    selection: Selection = Selection()
+    destination: Annotated[Maybe[Text], told("Where to move messages: a queue or topic.")] = UNSET
+    edit: Annotated[Maybe[Edit], told("Only with resubmit and move.")] = UNSET
+    backup: Annotated[
+        bool, told("Also write messages as JSON lines before they are moved or deleted.")
+    ] = False
+    is_dry_run: Annotated[bool, told("Only check, and tell what would be done.")] = False
+
+
+class Job(Struct, kw_only=True):
+    id: str
+    action: Annotated[str, one_of(RESUBMIT, MOVE, DELETE, EXPORT)]
+    entity: Annotated[str, told("The line of messages.")]
+    destination: Annotated[str, told("Where messages go; empty if nowhere.")]
+    state: Annotated[str, one_of(RUNNING, STOPPING, *ENDED)]
+    began_at: Moment
+    ended_at: Moment | None = None
+    total: Annotated[Count, told("Messages to look at, as counted at the beginning.")] = 0
+    examined: Annotated[Count, told("Messages that were looked at.")] = 0
+    done: Annotated[Count, told("Messages that were resubmitted, moved, deleted or exported.")] = 0
+    skipped: Annotated[
+        Count, told("Selected messages that were locked, gone, or could not be read.")
+    ] = 0
+    error: Annotated[str, told("Why it failed, or waits.")] = ""
+    warnings: list[str] = field(default_factory=list)
+    restarts: Annotated[Count, told("How often a start of the server continued it.")] = 0
+    export_bytes: Annotated[Count, told("The size of its JSON lines.")] = 0
+    export_lines: Count = 0
+    has_backup: bool = False
+    selection: Selection = Selection()
+    edit: Edit | None = None
+
+
+class Kept(Struct, kw_only=True):
+    """A job as it is kept: also where to continue, and up to which numbers it goes."""
+
+    job: Job
+    cursor: str | None = None
+    lasts: list[int] = field(default_factory=list)
+    """By fragment: messages that came later are not meant. So what is resubmitted and fails again
+    is not resubmitted for ever.
+    """
+
+
+class Aside(Protocol):
+    """Runs what may wait for a disk, without blocking others."""
+
+    async def __call__(self, job: Callable[[], T], /) -> T: ...
+
+
+class Shelf(Protocol):
+    """Where jobs are kept. OSError when that cannot be written or read."""
+
+    def load(self) -> list[Kept]:
+        """All jobs that can be read."""
+        ...
+
+    def put(self, kept: Kept) -> None:
+        """Keep the state of a job, durably."""
+        ...
+
+    def remove(self, job_id: str) -> None:
+        """Forget a job and its export."""
+        ...
+
+    def export(self, job_id: str) -> Path:
+        """The file with the JSON lines of a job, whether or not there is one."""
+        ...

@@ -1,0 +1,259 @@
+"""All jobs of a server: a bounded number runs, and what has ended is kept for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from functools import partial
+from typing import Final, final
+
+from msgspec import UNSET
+
+from shardbus.broker.bus import EntityHandle
+from shardbus.broker.operations.transactions import Transactor
+from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, QUOTA_EXCEEDED, Refused, Unavailable
+from shardbus.core.message import MAIN_LINE
+from shardbus.core.namespace.address import line_path
+from shardbus.core.sequence import sequence_number
+from shardbus.gateway.http.api.exploring import scan_of
+from shardbus.gateway.http.api.finding import Condition, read_numbers
+from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces, check_sendable
+from shardbus.gateway.http.jobs.job import (
+    DELETE,
+    DONE,
+    ENDED,
+    EXPORT,
+    FAILED,
+    KEPT_MAX,
+    MOVE,
+    RESUBMIT,
+    RUNNING,
+    RUNNING_MAX,
+    STOPPED,
+    STOPPING,
+    Aside,
+    Job,
+    Kept,
+    NewJob,
+    Shelf,
+)
+from shardbus.gateway.http.jobs.moving import check_edit
+from shardbus.gateway.http.jobs.work import JobRun, Stopped
+from shardbus.gateway.http.moment import format_moment
+from shardbus.gateway.http.server.refusal import invalid, shown
+
+log = logging.getLogger(__name__)
+
+_SISTERS_MAX: Final = 5
+
+
+@final
+class Jobs:
+    """Starts, continues, stops and lists jobs. Rights have been checked by the caller."""
+
+    def __init__(
+        self, places: EntityPlaces, shelf: Shelf, aside: Aside = asyncio.to_thread
+    ) -> None:
+        self._places = places
+        self._shelf = shelf
+        self._aside = aside
+        self._transactor = Transactor(places.bus.clock)
+        self._jobs: dict[str, Kept] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._is_serving = False
+
+    async def run(self) -> None:
+        """Continue the jobs that were running, and let jobs run until cancelled."""
+        for kept in await self._aside(self._shelf.load):
+            self._jobs[kept.job.id] = kept
+            if kept.job.state not in ENDED:
+                kept.job.restarts += 1
+                self._start(kept)
+        self._is_serving = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._is_serving = False
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def all(self, entity: str = "") -> list[Job]:
+        """Jobs of all entities, or of one with all its lines, newest first."""
+        key = entity.lower()
+        found = [
+            kept.job
+            for kept in self._jobs.values()
+            if not key or _owner(kept.job.entity) == _owner(key)
+        ]
+        return sorted(found, key=lambda job: job.id, reverse=True)
+
+    def show(self, entity: str, job_id: str) -> Job:
+        kept = self._jobs.get(job_id)
+        if kept is None or _owner(kept.job.entity) != _owner(entity.lower()):
+            raise Refused(NOT_FOUND, f"There is no job {shown(job_id)}.")
+        return kept.job
+
+    def stop(self, entity: str, job_id: str) -> Job:
+        """Let a job end after its present chunk; one that has ended stays as it is."""
+        job = self.show(entity, job_id)
+        if job.state == RUNNING:
+            job.state = STOPPING
+        return job
+
+    async def remove(self, entity: str, job_id: str) -> None:
+        job = self.show(entity, job_id)
+        if job.state not in ENDED:
+            raise Refused(NOT_ALLOWED, f"The job {job_id} is {job.state}: stop it first.")
+        del self._jobs[job_id]
+        await self._aside(partial(self._shelf.remove, job_id))
+
+    async def export(self, entity: str, job_id: str, offset: int, most: int) -> tuple[bytes, int]:
+        """A piece of the JSON lines of a job, and how many bytes they have."""
+        job = self.show(entity, job_id)
+
+        def read() -> bytes:
+            try:
+                with self._shelf.export(job_id).open("rb") as file:
+                    file.seek(offset)
+                    return file.read(min(most, max(0, job.export_bytes - offset)))
+            except FileNotFoundError:
+                return b""
+
+        return await self._aside(read), job.export_bytes
+
+    def destination(self, place: EntityPlace, new: NewJob) -> str:
+        """The entity to which messages go; empty for none. Refused when that makes no sense."""
+        if new.action == RESUBMIT:
+            if place.line == MAIN_LINE:
+                raise Refused(NOT_ALLOWED, "Only dead letters can be resubmitted; use move.")
+            return place.handle.entity.topic_name()
+        if new.action == MOVE:
+            if new.destination is UNSET or not new.destination:
+                raise invalid("A move needs a destination.")
+            return new.destination
+        return ""
+
+    async def begin(self, place: EntityPlace, new: NewJob, destination: str) -> Job:
+        """Check, and start unless it is a dry run."""
+        self._check(place, new, destination)
+        if not self._is_serving:
+            raise Unavailable("The server does not run jobs yet: try again.")
+        running = sum(kept.job.state not in ENDED for kept in self._jobs.values())
+        if running >= RUNNING_MAX and not new.is_dry_run:
+            raise Refused(
+                QUOTA_EXCEEDED, f"{running} jobs are running, the maximum: wait, or stop one."
+            )
+        kept = await self._new(place, new, destination)
+        if new.is_dry_run:
+            return kept.job
+        await self._make_room()
+        await self._aside(partial(self._shelf.put, kept))
+        self._jobs[kept.job.id] = kept
+        self._start(kept)
+        return kept.job
+
+    def _check(self, place: EntityPlace, new: NewJob, destination: str) -> None:
+        Condition(new.selection)
+        if new.selection.numbers is not UNSET:
+            read_numbers(new.selection.numbers)
+        if new.edit is not UNSET:
+            if new.action in (DELETE, EXPORT):
+                raise invalid(f"The action {new.action} sends nothing: leave out edit.")
+            check_edit(new.edit)
+        if new.action != MOVE and new.destination is not UNSET:
+            raise invalid(f"The action {new.action} has no destination.")
+        if place.has_sessions and new.action != EXPORT:
+            raise Refused(
+                NOT_ALLOWED,
+                f"'{place.handle.entity.name}' requires sessions, whose messages only their "
+                "holder can remove: use purge, or a job on its dead letters.",
+            )
+        if destination:
+            target = self._places.sendable(destination)
+            check_sendable(target)
+            if target is place.handle and new.action == MOVE and place.line == MAIN_LINE:
+                raise invalid("The destination is the entity itself.")
+
+    async def _new(self, place: EntityPlace, new: NewJob, destination: str) -> Kept:
+        now_ms = self._places.bus.clock.now_ms()
+        _, total = await scan_of(self._places, place)
+        statistics = await self._places.bus.namespace.statistics(place.handle.entity)
+        moment = format_moment(now_ms)
+        job_id = f"{moment[:10].replace('-', '')}-{moment[11:19].replace(':', '')}"
+        job = Job(
+            id=f"{job_id}-{secrets.token_hex(3)}",
+            action=new.action,
+            entity=line_path(place.handle.entity.name, place.line),
+            destination=destination,
+            state=RUNNING,
+            began_at=moment,
+            total=total,
+            has_backup=new.backup and new.action != EXPORT,
+            selection=new.selection,
+            edit=None if new.edit is UNSET else new.edit,
+            warnings=self._warnings(place.handle, new),
+        )
+        lasts = [sequence_number(part.number, part.sent_total) for part in statistics.fragments]
+        return Kept(job=job, lasts=lasts)
+
+    def _warnings(self, handle: EntityHandle, new: NewJob) -> list[str]:
+        entity = handle.entity
+        if new.action != RESUBMIT or not entity.is_subscription():
+            return []
+        namespace = self._places.bus.namespace
+        topic = namespace.topic(entity.topic_name())
+        sisters = [each for each in namespace.subscriptions(topic) if each.name != entity.name]
+        if not sisters:
+            return []
+        names = ", ".join(each.short_name() for each in sisters[:_SISTERS_MAX])
+        rest = len(sisters) - _SISTERS_MAX
+        more = f" and {rest} more" if rest > 0 else ""
+        return [
+            f"The letters are sent to the topic '{topic.name}': its other subscriptions whose "
+            f"rules match get them too ({names}{more})."
+        ]
+
+    async def _make_room(self) -> None:
+        """Forget the oldest ended jobs, so that one more can be kept."""
+        ended = sorted(job_id for job_id, kept in self._jobs.items() if kept.job.state in ENDED)
+        for job_id in ended[: max(0, len(self._jobs) - KEPT_MAX + 1)]:
+            del self._jobs[job_id]
+            await self._aside(partial(self._shelf.remove, job_id))
+
+    def _start(self, kept: Kept) -> None:
+        task = asyncio.get_running_loop().create_task(self._work(kept))
+        self._tasks[kept.job.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(kept.job.id, None))
+
+    async def _work(self, kept: Kept) -> None:
+        job = kept.job
+        try:
+            await JobRun(kept, self._places, self._transactor, self._shelf, self._aside).run()
+            self._end(job, DONE)
+        except Stopped:
+            self._end(job, STOPPED)
+        except (Refused, Unavailable) as failure:
+            self._end(job, FAILED, failure.message)
+        except OSError as error:
+            self._end(job, FAILED, f"The state of the job cannot be kept: {error}.")
+        except asyncio.CancelledError:
+            # The server ends: the next start continues.
+            raise
+        except Exception:
+            log.exception("job %s failed", job.id)
+            self._end(job, FAILED, "An internal error occurred; the server's log has the details.")
+        try:
+            await self._aside(partial(self._shelf.put, kept))
+        except OSError as error:
+            log.error("the end of job %s cannot be kept: %s", job.id, error)
+
+    def _end(self, job: Job, state: str, error: str = "") -> None:
+        job.state, job.error = state, error
+        job.ended_at = format_moment(self._places.bus.clock.now_ms())
+
+
+def _owner(path: str) -> str:
+    """The entity of a line."""
+    return path.lower().partition("/$")[0]

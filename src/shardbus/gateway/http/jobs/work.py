@@ -1,0 +1,260 @@
+"""One run of a job, from where it was to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from functools import partial
+from typing import BinaryIO, Final, final
+
+from shardbus.broker.bus import EntityHandle
+from shardbus.broker.operations.transactions import Transactor
+from shardbus.core.errors import NOT_FOUND, Refused, Unavailable
+from shardbus.core.limits import DEFERRED_COUNT_MAX
+from shardbus.core.message import ACTIVE, Entry, Message
+from shardbus.core.messages.command import COMPLETE, Delivery, Settle
+from shardbus.core.sequence import fragment_of
+from shardbus.gateway.http.api.exploring import scan_of
+from shardbus.gateway.http.api.finding import Condition, read_numbers
+from shardbus.gateway.http.api.message_document import message_document
+from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces
+from shardbus.gateway.http.api.scanning import Scan
+from shardbus.gateway.http.document import write
+from shardbus.gateway.http.jobs.job import DELETE, EXPORT, STOPPING, Aside, Kept, Shelf
+from shardbus.gateway.http.jobs.moving import Mover
+from shardbus.gateway.http.messaging.head_receiver import release
+
+log = logging.getLogger(__name__)
+
+CHUNK_COUNT: Final = 100
+SAVE_MS: Final = 1_000
+RETRY_MS: Final = 1_000
+RETRIES_MAX: Final = 120
+"""A fragment that does not come back within about two minutes ends the job."""
+
+
+@final
+class Stopped(Exception):
+    """The client, or the end of the server, stops the job."""
+
+
+@final
+class JobRun:
+    """Walks over the line, and does the work for selected messages in chunks.
+
+    The place to continue is kept at least once a second. Whatever was done after that is looked
+    for again after a crash, and not found: its messages are gone.
+    """
+
+    def __init__(
+        self,
+        kept: Kept,
+        places: EntityPlaces,
+        transactor: Transactor,
+        shelf: Shelf,
+        aside: Aside,
+    ) -> None:
+        self._aside = aside
+        self._kept = kept
+        self._job = kept.job
+        self._places = places
+        self._transactor = transactor
+        self._shelf = shelf
+        self._condition = Condition(kept.job.selection)
+        self._file: BinaryIO | None = None
+        self._saved_at_s = 0.0
+        selection = kept.job.selection
+        numbers = selection.numbers
+        self._numbers = set(read_numbers(numbers)) if isinstance(numbers, list) else None
+
+    async def run(self) -> None:
+        """Do everything; Refused, Unavailable or Stopped is raised otherwise."""
+        retries = 0
+        try:
+            while True:
+                try:
+                    await self._walk()
+                    return
+                except Unavailable as failure:
+                    retries += 1
+                    if retries > RETRIES_MAX:
+                        raise
+                    self._job.error = f"waiting: {failure.message}"
+                    log.warning("job %s waits: %s", self._job.id, failure.message)
+                    await asyncio.sleep(RETRY_MS / 1000)
+                    self._check_stop()
+        finally:
+            await self._save()
+            self._close()
+
+    async def _walk(self) -> None:
+        place = self._places.line_of(self._job.entity)
+        scan, _ = await scan_of(self._places, place)
+        if self._kept.cursor is not None:
+            scan.resume(self._kept.cursor)
+        examined_before = self._job.examined - scan.searched
+        while True:
+            batch = await scan.batch()
+            # Before the place to continue is moved on: such a fragment would be left out.
+            self._check_unavailable(scan)
+            self._check_stop()
+            if not batch:
+                return
+            chosen = [entry for entry in batch if self._is_meant(entry)]
+            for at in range(0, len(chosen), CHUNK_COUNT):
+                await self._do(place, chosen[at : at + CHUNK_COUNT])
+                self._check_stop()
+            for entry in batch:
+                scan.passed(entry)
+            self._kept.cursor = scan.cursor
+            self._job.examined = examined_before + scan.searched
+            self._job.error = ""
+            await self._save_now_and_then()
+
+    def _check_unavailable(self, scan: Scan) -> None:
+        if scan.unavailable:
+            numbers = ", ".join(map(str, scan.unavailable))
+            raise Unavailable(f"fragments of '{self._job.entity}' are unavailable: {numbers}")
+
+    def _is_meant(self, entry: Entry) -> bool:
+        number = entry.sequence_number
+        is_later = number > self._last_of(fragment_of(number))
+        if is_later or (self._numbers is not None and number not in self._numbers):
+            return False
+        return self._condition.matches(entry)
+
+    def _last_of(self, fragment: int) -> int:
+        for last in self._kept.lasts:
+            if fragment_of(last) == fragment:
+                return last
+        return 0
+
+    async def _do(self, place: EntityPlace, entries: Sequence[Entry]) -> None:
+        job = self._job
+        if job.action == EXPORT:
+            await self._write(entries)
+            job.done += len(entries)
+            return
+        active = [entry for entry in entries if entry.state == ACTIVE]
+        job.skipped += len(entries) - len(active)
+        if not active:
+            return
+        assert len(active) <= DEFERRED_COUNT_MAX
+        numbers = [entry.sequence_number for entry in active]
+        locked = await place.handle.operations.lock_numbered(place.line, numbers)
+        job.skipped += len(active) - len(locked)
+        if not locked:
+            return
+        left = list(locked)
+        try:
+            if job.has_backup:
+                await self._write([each.entry for each in locked], locked)
+            for share in _by_fragment(place.handle, locked):
+                await self._end(place, share)
+                left = [each for each in left if each not in share]
+        finally:
+            if left:
+                release(place.handle.router, *left)
+
+    async def _end(self, place: EntityPlace, share: list[Delivery]) -> None:
+        """Remove messages of one fragment, and send them where they go."""
+        job = self._job
+        if job.action == DELETE:
+            await place.handle.operations.settle(Settle(COMPLETE, [each.token for each in share]))
+            job.done += len(share)
+            return
+        mover = Mover(
+            place.handle,
+            self._target(),
+            self._transactor,
+            job.edit,
+            self._places.bus.clock.now_ms(),
+        )
+        readable: list[tuple[Delivery, Message]] = []
+        for delivery in share:
+            message = mover.message(delivery)
+            if message is not None:
+                readable.append((delivery, message))
+        unread = [each for each in share if all(each is not one for one, _ in readable)]
+        if unread:
+            release(place.handle.router, *unread)
+            job.skipped += len(unread)
+        if readable:
+            await mover.move([one for one, _ in readable], [one for _, one in readable])
+            job.done += len(readable)
+
+    def _target(self) -> EntityHandle:
+        handle = self._places.bus.find(self._job.destination.lower())
+        if handle is None:
+            raise Refused(
+                NOT_FOUND, f"The messaging entity '{self._job.destination}' does not exist."
+            )
+        return self._places.sendable(self._job.destination)
+
+    # The export, or the copy of what is removed.
+
+    async def _write(self, entries: Sequence[Entry], locked: Sequence[Delivery] = ()) -> None:
+        payloads = {each.entry.sequence_number: each.payload for each in locked}
+        lines = b"".join(
+            write(
+                message_document(
+                    entry,
+                    payloads.get(entry.sequence_number) or entry.payload or b"",
+                    delivery_count=entry.delivery_count,
+                )
+            )
+            + b"\n"
+            for entry in entries
+        )
+        file = self._opened()
+        await self._aside(partial(_append, file, lines))
+        self._job.export_bytes += len(lines)
+        self._job.export_lines += len(entries)
+
+    def _opened(self) -> BinaryIO:
+        if self._file is None:
+            path = self._shelf.export(self._job.id)
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            self._file = os.fdopen(descriptor, "r+b")
+            if self._job.action == EXPORT:
+                # Lines after the place to continue are written again.
+                self._file.truncate(self._job.export_bytes)
+            self._job.export_bytes = self._file.seek(0, os.SEEK_END)
+        return self._file
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    # Stopping and keeping.
+
+    def _check_stop(self) -> None:
+        if self._job.state == STOPPING:
+            raise Stopped
+
+    async def _save_now_and_then(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._saved_at_s >= SAVE_MS / 1000:
+            self._saved_at_s = now_s
+            await self._save()
+
+    async def _save(self) -> None:
+        if self._file is not None:
+            await self._aside(partial(os.fsync, self._file.fileno()))
+        await self._aside(partial(self._shelf.put, self._kept))
+
+
+def _append(file: BinaryIO, lines: bytes) -> None:
+    file.write(lines)
+    file.flush()
+
+
+def _by_fragment(handle: EntityHandle, deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
+    shares: dict[int, list[Delivery]] = {}
+    for delivery in deliveries:
+        shares.setdefault(handle.router.index_of_token(delivery.token), []).append(delivery)
+    return list(shares.values())
