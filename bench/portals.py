@@ -46,11 +46,11 @@ async def measure(server: Server, asked: argparse.Namespace) -> dict[str, object
     for number in range(asked.entities):
         is_partitioned = number < PARTITIONED_MAX
         await client.ask("PUT", f"queues/q{number:05}", {"is_partitioned": is_partitioned})
+    stop = asyncio.Event()
+    sender = asyncio.create_task(send(server, asked.busy, stop))
     await asyncio.sleep(8)
     quiet = await cpu_per_s(server, asked.seconds / 2)
-    stop = asyncio.Event()
     portals = [asyncio.create_task(poll(server, index, stop)) for index in range(asked.portals)]
-    sender = asyncio.create_task(send(server, asked.busy, stop))
     await asyncio.sleep(4)
     polled = await cpu_per_s(server, asked.seconds)
     stop.set()
