@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_FOUND, Refused
 from shardbus.gateway.http.server.refusal_log import LINES_MAX, OF_PEER_MAX, WINDOW_MS
 from tests.unit.gateway.http.web import Web
 
@@ -46,3 +46,12 @@ def test_the_next_minute_tells_how_much_was_left_out(
 
     assert told(caplog)[OF_PEER_MAX] == "5 more refusals were logged at DEBUG only"
     assert told(caplog)[-1].startswith("401 Unauthorized: MalformedToken")
+
+
+def test_something_that_does_not_exist_is_not_told_to_everybody(
+    web: Web, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG, "shardbus.gateway.http"):
+        web.site.refused(Refused(NOT_FOUND, "no queue"), "/", "192.0.2.1")
+
+    assert (told(caplog), len(caplog.records)) == ([], 1)

@@ -30,6 +30,10 @@ class RefusalLog:
         self._told = 0
         self._left_out = 0
 
+    def note(self, text: str) -> None:
+        """For operators who look closely only."""
+        log.debug("%s", text)
+
     def tell(self, peer: str, text: str) -> None:
         """`peer` is the address that the client counts for."""
         self._turn()

@@ -195,7 +195,12 @@ class Site:
     def _error(self, kind: ErrorKind, message: str, is_json: bool, peer: str) -> HttpResponse:
         tracking_id = f"{uuid4()}_G1"
         phrase = HTTPStatus(kind.status).phrase
-        self._log.tell(peer, f"{kind.status} {phrase}: {message} ({tracking_id})")
+        text = f"{kind.status} {phrase}: {message} ({tracking_id})"
+        if kind.status == HTTPStatus.NOT_FOUND:
+            # Usually the answer to a question whether something exists.
+            self._log.note(text)
+        else:
+            self._log.tell(peer, text)
         if is_json:
             told = f"{message} TrackingId:{tracking_id}"
             return HttpResponse(kind.status, JSON, refusal_body(kind, told))
