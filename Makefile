@@ -31,12 +31,13 @@ INTERPRETED_TESTS := $(wildcard tests/unit tests/model tests/stores)
 JS := tests/conformance/js
 GO := tests/conformance/go
 JVM := tests/conformance/java tests/conformance/jms
+DIST ?= dist
 BROWSER_JS := tests/browser/js
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table browser pictures conformance backlog bench \
-	bench-features bench-peers bench-spark spark-versions mutants storm docs pin clean curl node chromium postgres systemd sdks go java FORCE
+	bench-features bench-peers bench-spark spark-versions mutants storm docs dist pin clean curl node chromium postgres systemd sdks go java FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -136,8 +137,20 @@ pin: $(VENV)/.requirements  ## resolve requirements/*.in to exact versions and h
 	cd requirements && for name in dev runtime packaging build spark java go; do \
 		../$(PIN) --upgrade $$([ $$name = dev ] || echo -c dev.txt) $$name.in -o $$name.txt; done
 
+# The pure wheels are built from the source distributions: that proves that these are complete.
+UV_BUILD := $(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python --out-dir $(DIST)
+
+dist: $(VENV)/.requirements  ## compiled and pure wheels and source distributions, of bus and connector
+	rm -rf $(DIST) build/lib* build/bdist* spark/build
+	SHARDBUS_PURE=1 $(UV_BUILD) --sdist .
+	$(UV_BUILD) --sdist spark
+	SHARDBUS_PURE=1 $(UV_BUILD) --wheel $(DIST)/shardbus-[0-9]*.tar.gz
+	$(UV_BUILD) --wheel $(DIST)/shardbus_spark-*.tar.gz
+	MYPY_CACHE_DIR=build/mypy $(UV_BUILD) --wheel .
+	@ls -l $(DIST)
+
 clean:  ## remove everything that make and the tools made
-	rm -rf $(VENV) build spark/build src/*.egg-info spark/src/*.egg-info $(JS)/node_modules $(BROWSER_JS)/node_modules \
+	rm -rf $(VENV) build dist spark/build src/*.egg-info spark/src/*.egg-info $(JS)/node_modules $(BROWSER_JS)/node_modules \
 		$(GO)/build $(addsuffix /build,$(JVM)) \
 		.mypy_cache .ruff_cache .pytest_cache .hypothesis
 

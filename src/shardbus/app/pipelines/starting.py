@@ -72,5 +72,5 @@ def _missing(*, has_lane: bool) -> str:
         return ""
     return (
         f"{libraries} must be installed beside the bus: "
-        "`pip install 'shardbus-spark[java]'`, or without [java] where there is Java 17"
+        "`pip install 'shardbus[spark]'`, or shardbus-spark where there is Java 17"
     )
