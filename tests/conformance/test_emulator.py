@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Final
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
+from shardbus.app.cli.main import main
 from shardbus.app.server.emulating import emulator_sources
 from shardbus.app.server.setting import SettingError
 from tests.support.server import Server, free_port, serve_and_fail
@@ -92,6 +94,17 @@ def test_variables_of_the_emulator_mean_settings_unless_these_are_given(tmp_path
     assert emulator_sources(given, (), variables, mounted)[0] == given
     ours = {**variables, "SHARDBUS_HTTP_PORT": "1", "SHARDBUS_HOST": "::1"}
     assert emulator_sources({}, (), ours, mounted)[0] == {}
+
+
+def test_only_the_image_for_it_runs_the_emulator() -> None:
+    """The last stage of the file is what `docker build` makes without a target."""
+    file = Path(__file__).parents[2] / "deploy" / "container" / "Containerfile"
+    stages = re.split(r"^FROM ", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    named = {stage.split()[2]: stage for stage in stages if stage.split()[1:2] == ["AS"]}
+    (words,) = re.findall(r'^CMD (\["emulator".*\])$', named["emulator"], re.MULTILINE)
+    assert main.commands[json.loads(words)[0]].name == "emulator"
+    assert stages[-1].strip() == "bus"
+    assert '"serve"' in named["bus"] and "emulator" not in named["bus"].splitlines()[-2]
 
 
 def test_a_file_that_is_missing_is_an_error_and_not_an_empty_bus(tmp_path: Path) -> None:
