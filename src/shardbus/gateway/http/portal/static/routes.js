@@ -25,7 +25,3 @@ export function has(path) {
 export function openapi() {
   return description;
 }
-
-export const hasJobs = () => has("entities/{name}/jobs");
-export const hasSearch = () => has("entities/{name}/messages/search");
-export const hasGroups = () => has("entities/{name}/dead-letters/groups");

@@ -1,6 +1,6 @@
 /** Brokers, their stores, gateways, and the cluster where there is one. */
 
-import { get } from "../api.js";
+import { get, may } from "../api.js";
 import { data, loadOverview, loadSystem } from "../data.js";
 import { h } from "../dom.js";
 import { count, duration, size } from "../format.js";
@@ -16,7 +16,7 @@ export function brokersPage() {
     title: "Brokers",
     refresh: async () => {
       await Promise.all([loadSystem(), loadOverview()]);
-      if (has("cluster")) cluster = await get("cluster");
+      if (has("cluster") && may("Manage")) cluster = await get("cluster");
     },
     view: () => {
       const { system, overview } = data;
@@ -37,7 +37,7 @@ export function brokersPage() {
           { title: "Disk free", class: "number", cell: (one) => (one.store?.disk_bytes ? [size(one.store.disk_free_bytes), " ", meter(one.store.disk_bytes - one.store.disk_free_bytes, one.store.disk_bytes)] : "–") },
           { title: "Reason", class: "break wide", cell: (one) => one.reason },
         ] }), { class: "flush" }),
-        cluster ? clusterCard(cluster) : null,
+        cluster?.is_clustered ? clusterCard(cluster) : null,
         card("Gateways", table({ label: "Gateways", rows: /** @type {any[]} */ (system.gateways), key: (one) => one.name, columns: [
           { title: "Gateway", isHead: true, cell: (one) => one.name },
           { title: "Connections", cell: (one) => Object.entries(one.connections ?? {}).map(([name, value]) => `${count(/** @type {number} */ (value))} ${name}`).join(", ") || "–" },

@@ -8,8 +8,7 @@ import { h } from "../dom.js";
 import { ago, atLeast, count, plural } from "../format.js";
 import { attempt, banner, button, card, choice, empty, errorBox, loading } from "../parts.js";
 import { note } from "../router.js";
-import { hasJobs } from "../routes.js";
-import { jobCards, openJob, openResubmit } from "./jobs.js";
+import { jobCards, openJob } from "./jobs.js";
 import { openSend } from "./send.js";
 
 /** @typedef {{key: string, reason: string, description: string, source: string, count: number, first_at: string, last_at: string, samples: string[]}} Group */
@@ -49,9 +48,9 @@ class Desk {
       line: this.line, target: this.target, place: reason ? { segments: [], query: new URLSearchParams() } : this.context.place, reason,
       actions: (message) => [
         button("Resubmit", () => this.begin("resubmit", { numbers: [message.number] }, 1), { kind: "primary" }),
-        hasJobs() && button("Edit and resubmit", () => this.edit({ numbers: [message.number] }, 1, message.number)),
+        button("Edit and resubmit", () => this.edit({ numbers: [message.number] }, 1, message.number)),
         button("Send an edited copy", () => openSend(this.target, message.resend)),
-        hasJobs() && button("Delete", () => this.begin("delete", { numbers: [message.number] }, 1), { kind: "danger" })],
+        button("Delete", () => this.begin("delete", { numbers: [message.number] }, 1), { kind: "danger" })],
       chosenActions: (numbers) => this.actions({ numbers }, numbers.length, "small", numbers[0]),
       none: empty("No dead letters", "Messages come here when they expire, fail too often, or are put here by a receiver."),
     });
@@ -98,10 +97,6 @@ class Desk {
 
   /** @param {"resubmit" | "move" | "delete" | "export"} action @param {Record<string, unknown>} selection @param {number} total @param {any} [sample] */
   begin(action, selection, total, sample) {
-    if (!hasJobs()) {
-      openResubmit(this.context.name, selection, total, () => this.count());
-      return;
-    }
     openJob({ line: this.line, action, selection, total, sample, then: () => this.jobs.refresh() });
   }
 
@@ -113,10 +108,8 @@ class Desk {
 
   /** @param {Record<string, unknown>} selection @param {number} total @param {string} look @param {string} [sample] */
   actions(selection, total, look, sample) {
-    const resubmit = button("Resubmit", () => this.begin("resubmit", selection, total), { class: look, kind: "primary" });
-    if (!hasJobs()) return selection.group ? [] : [resubmit];
     return [
-      resubmit,
+      button("Resubmit", () => this.begin("resubmit", selection, total), { class: look, kind: "primary" }),
       sample ? button("Edit and resubmit", () => this.edit(selection, total, sample), { class: look }) : null,
       button("Move", () => this.begin("move", selection, total), { class: look }),
       button("Export", () => this.begin("export", selection, total), { class: look }),

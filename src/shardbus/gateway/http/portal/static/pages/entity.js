@@ -6,7 +6,6 @@ import { h } from "../dom.js";
 import { atLeast } from "../format.js";
 import { anchor, badge, banner, loading, tabs } from "../parts.js";
 import { entityLink, link } from "../router.js";
-import { hasGroups, hasSearch } from "../routes.js";
 import { accessTab } from "./access.js";
 import { deadLettersTab } from "./deadletters.js";
 import { star } from "./entities.js";
@@ -86,10 +85,10 @@ function tabList({ name, entity }) {
     ["summary", "Summary", true],
     ["subscriptions", numbered("Subscriptions", runtime.subscriptions), isTopic],
     ["fragments", "Fragments", true],
-    ["messages", numbered("Messages", runtime.active), !isTopic && hasSearch()],
-    ["dead-letters", numbered("Dead letters", (runtime.dead_letter ?? 0) + (runtime.transfer_dead_letter ?? 0), "bad"), !isTopic && hasGroups()],
-    ["scheduled", numbered("Scheduled", runtime.scheduled), kind !== "subscription" && hasSearch()],
-    ["deferred", numbered("Deferred", runtime.deferred), !isTopic && hasSearch()],
+    ["messages", numbered("Messages", runtime.active), !isTopic],
+    ["dead-letters", numbered("Dead letters", (runtime.dead_letter ?? 0) + (runtime.transfer_dead_letter ?? 0), "bad"), !isTopic],
+    ["scheduled", numbered("Scheduled", runtime.scheduled), kind !== "subscription"],
+    ["deferred", numbered("Deferred", runtime.deferred), !isTopic],
     ["sessions", "Sessions", Boolean(entity.description.requires_session)],
     ["rules", "Rules", kind === "subscription"],
     ["access", "Access", kind !== "subscription"],

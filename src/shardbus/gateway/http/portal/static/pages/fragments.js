@@ -7,7 +7,6 @@ import { ago, count, percent, rate, size } from "../format.js";
 import { METRICS, heat, hot, isServing } from "../heat.js";
 import { attempt, badge, card, choice, field, input, loading, meter, select } from "../parts.js";
 import { entityLink, go } from "../router.js";
-import { has } from "../routes.js";
 import { table } from "../table.js";
 
 /** @typedef {import("../heat.js").Fragment} Fragment */
@@ -32,7 +31,7 @@ export function fragmentsTab(context) {
           h("p", { class: "muted", role: "status" }, `${count(fragments.length)} fragments, ${fragments.length - out.length} serving, ${warm.size} hot by ${metric.text.toLowerCase()}.`),
           heat({ fragments, metric, target: state.placed?.fragment ?? null, open: (fragment) => go(entityLink(name, target, { fragment: String(fragment.number) })) }),
         ], { actions: choice("Metric", METRICS.map((one) => [one.name, one.text]), state.metric, (value) => { state.metric = value; }) }),
-        has("entities/{name}/placement") ? where(name, state) : null,
+        where(name, state),
         card("As a table", twin(fragments, warm, state.found), { class: "flush" }),
       ];
     },

@@ -10,7 +10,6 @@ import { count, plural, size } from "../format.js";
 import { refreshNow } from "../live.js";
 import { anchor, area, badge, banner, button, card, checkbox, empty, field, input, loading, moment, progress } from "../parts.js";
 import { entityLink } from "../router.js";
-import { hasJobs } from "../routes.js";
 import { propertiesOf, propertyRows } from "./send.js";
 
 const DEAD = "/$DeadLetterQueue";
@@ -48,7 +47,7 @@ function jobCard(job, refresh) {
 export function jobCards(line) {
   /** @type {any[]} */
   let jobs = [];
-  const refresh = async () => { if (hasJobs()) jobs = (await get(jobsPath(line))).jobs; redraw(); };
+  const refresh = async () => { jobs = (await get(jobsPath(line))).jobs; redraw(); };
   return {
     refresh,
     all: () => jobs,
@@ -96,36 +95,6 @@ function sisters(line) {
 function sisterWarning(others, own) {
   if (!others.length) return null;
   return banner("warn", h("strong", null, "Other subscriptions get them too. "), `Dead letters of a subscription are sent to its topic ${topicOf(own)}: if their rules match, ${others.slice(0, 5).join(", ")}${others.length > 5 ? " and others" : ""} will receive these messages again.`);
-}
-
-/**
- * Resubmit dead letters by requests of this page, for a bus without jobs.
- * @param {string} own the entity
- * @param {Record<string, unknown>} selection
- * @param {number} total
- * @param {() => unknown} then
- */
-export function openResubmit(own, selection, total, then) {
-  let done = 0;
-  openDialog({
-    title: `Resubmit ${plural(total, "message")} of ${own}`, onclose: () => void then(),
-    view: (dialog) => [
-      sisterWarning(sisters(own), own),
-      h("p", { class: "muted" }, "Each message is removed here and sent again in one transaction: none is lost and none is doubled. Keep this page open until it is done."),
-      dialog.isBusy ? progress(done, total, "Resubmitted") : null,
-      dialogButtons(dialog, "Resubmit", async () => {
-        const numbers = /** @type {string[] | undefined} */ (selection.numbers);
-        for (let hasMore = true; hasMore;) {
-          const answer = await post(`entities/${encodeURIComponent(own)}/dead-letters/resubmit`, numbers ? { sequence_numbers: numbers.map(Number) } : { count: 1000 });
-          done += answer.resubmitted;
-          hasMore = !numbers && answer.has_more && answer.resubmitted > 0;
-          redraw();
-        }
-        notify(`Resubmitted ${plural(done, "message")}.`);
-        refreshNow();
-      }),
-    ],
-  });
 }
 
 /** @param {Wanted} wanted */

@@ -7,7 +7,6 @@ import { confirm } from "../dialog.js";
 import { h } from "../dom.js";
 import { plural } from "../format.js";
 import { button, codeBlock, empty } from "../parts.js";
-import { hasJobs } from "../routes.js";
 import { jobCards, openJob } from "./jobs.js";
 import { openSend } from "./send.js";
 
@@ -19,8 +18,8 @@ export function messagesTab(context) {
   const remove = (/** @type {string[]} */ numbers) => openJob({ line: name, action: "delete", selection: { numbers }, total: numbers.length, then: () => jobs.refresh() });
   const browser = new MessageBrowser({
     line: name, target, place,
-    actions: (message) => [button("Send an edited copy", () => openSend(target, message.resend)), message.state === "active" && hasJobs() ? button("Delete", () => remove([message.number]), { kind: "danger" }) : null],
-    chosenActions: !hasJobs() ? undefined : (numbers) => [
+    actions: (message) => [button("Send an edited copy", () => openSend(target, message.resend)), message.state === "active" ? button("Delete", () => remove([message.number]), { kind: "danger" }) : null],
+    chosenActions: (numbers) => [
       button("Move", () => openJob({ line: name, action: "move", selection: { numbers }, total: numbers.length, then: () => jobs.refresh() }), { class: "small" }),
       button("Export", () => openJob({ line: name, action: "export", selection: { numbers }, total: numbers.length, then: () => jobs.refresh() }), { class: "small" }),
       button("Delete", () => remove(numbers), { class: "small", kind: "danger" })],
@@ -31,7 +30,7 @@ export function messagesTab(context) {
     leave: () => browser.leave(),
     view: () => [
       h("div", { class: "actions" }, button("Send a message", () => openSend(target), { kind: "primary" }), button("Search again", () => browser.search()),
-        hasJobs() && button("Export all", () => openJob({ line: name, action: "export", selection: {}, total: context.entity.runtime.active, then: () => jobs.refresh() })),
+        button("Export all", () => openJob({ line: name, action: "export", selection: {}, total: context.entity.runtime.active, then: () => jobs.refresh() })),
         context.entity.runtime.active ? button("Purge", () => purge(context, browser), { kind: "danger" }) : null),
       jobs.draw(), browser.draw(),
     ],

@@ -8,7 +8,6 @@ import { h } from "../dom.js";
 import { count, plural } from "../format.js";
 import { refreshNow } from "../live.js";
 import { area, badge, button, card, choice, empty, errorBox, field, icon, input, loading, moment, select } from "../parts.js";
-import { has } from "../routes.js";
 import { table } from "../table.js";
 
 /** @typedef {{name: string, type: string, value: string}} Value */
@@ -101,7 +100,7 @@ function openRule(name, rule) {
   };
   const changed = () => {
     clearTimeout(test.timer);
-    if (!has("entities/{name}/rule-test") || (draft.kind === "sql" && !draft.expression.trim())) {
+    if (draft.kind === "sql" && !draft.expression.trim()) {
       test.result = null;
       return;
     }

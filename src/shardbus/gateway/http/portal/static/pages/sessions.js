@@ -7,7 +7,6 @@ import { h } from "../dom.js";
 import { ago, count, plural } from "../format.js";
 import { anchor, area, badge, banner, button, card, codeBlock, empty, facts, field, input, intoView, loading, moment } from "../parts.js";
 import { entityLink } from "../router.js";
-import { has } from "../routes.js";
 import { longTable } from "../table.js";
 
 const PAGE = 100;
@@ -47,7 +46,7 @@ export function sessionsTab(context) {
           state.hasMore ? button("Load more", async () => { state.pages++; await load(); }) : null),
         h("div", { class: `split ${state.shown ? "open" : ""}` },
           rows.length ? h("div", { class: "card flush" }, longTable({ id: `sessions-${name}`, label: "Sessions", rows, key: (one) => one.session_id, rowClass: (one) => (one.session_id === state.shown?.session_id ? "chosen" : ""), columns: [
-            { title: "Session", isHead: true, cell: (one) => button(one.session_id || "(empty)", () => open(one.session_id), { class: "small", kind: "quiet", disabled: !has("entities/{name}/sessions/show") }) },
+            { title: "Session", isHead: true, cell: (one) => button(one.session_id || "(empty)", () => open(one.session_id), { class: "small", kind: "quiet" }) },
             { title: "Held", cell: (one) => (one.locked_until ? badge(`until ${ago(one.locked_until).replace("in ", "in ")}`, "accent") : h("span", { class: "muted" }, "free")) },
             { title: "Locked", class: "number", cell: (one) => (one.locked_messages === undefined ? "–" : count(one.locked_messages)) },
           ] })) : card("", empty("No sessions", "A session appears with its first message:", codeBlock(`shardbus send '${name.replaceAll("'", "'\\''")}' "step 1" --session-id s-1`, "Command"))),
