@@ -274,6 +274,21 @@ def test_who_does_not_speak_tls_does_not_come_in(
     assert "is refused: it does not speak TLS" in caplog.text
 
 
+def test_a_peer_that_tries_again_and_again_does_not_fill_the_log(
+    cluster: Cluster, run: Runner, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scene() -> None:
+        server, port = await listening(cluster.node("broker-0", BROKER))
+        stranger = _unchecked(cluster, "g", BROKER)
+        for _ in range(5):
+            await _stranger_is_told(stranger, port)
+        server.close()
+
+    with caplog.at_level(logging.WARNING):
+        run(scene())
+    assert caplog.text.count("is refused") == 1
+
+
 def test_new_files_are_used_without_a_restart(
     cluster: Cluster, tmp_path: Path, run: Runner, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -41,6 +41,8 @@ REFUSE_S: Final = 0.2
 STRANGERS_MAX: Final = 64
 HELD_BYTES_MAX: Final = 64 * 1024
 BACKLOG: Final = 128
+TOLD_S: Final = 60.0
+TOLD_MAX: Final = 256
 EXPIRY_WARNED_DAYS: Final = 30
 _FILE_BYTES_MAX: Final = 256 * 1024
 
@@ -177,6 +179,8 @@ class NodeServer:
         self._loop = asyncio.get_running_loop()
         # Handshakes: the loop alone does not keep a task alive.
         self._strangers: set[asyncio.Task[None]] = set()
+        # When a refusal was logged, by address and reason.
+        self._told: dict[tuple[str, str], float] = {}
         for listening in sockets:
             self._loop.add_reader(listening, self._accept, listening)
 
@@ -208,6 +212,18 @@ class NodeServer:
         self._strangers.add(task)
         task.add_done_callback(self._strangers.discard)
 
+    def _tell(self, peer: str, why: str) -> None:
+        """Log a refusal, once a minute for each address and reason: peers try again and again."""
+        key = (peer.rpartition(":")[0], why)
+        now_s = self._loop.time()
+        if self._told.get(key, now_s - TOLD_S) > now_s - TOLD_S:
+            log.debug("a connection from %s is refused: %s", peer, why)
+            return
+        while len(self._told) >= TOLD_MAX:
+            del self._told[next(iter(self._told))]
+        self._told[key] = now_s
+        log.warning("a connection from %s is refused: %s", peer, why)
+
     async def _admit(self, connection: socket.socket, peer: str) -> None:
         door = _Door()
         try:
@@ -220,7 +236,7 @@ class NodeServer:
                 ssl_shutdown_timeout=SHUTDOWN_S,
             )
         except OSError as error:
-            log.warning("a connection from %s is refused: %s", peer, tls_words(error))
+            self._tell(peer, tls_words(error))
             connection.close()
             return
         except asyncio.CancelledError:
@@ -228,7 +244,7 @@ class NodeServer:
             raise
         why = self._tls.refusal(door, self._role, None)
         if why:
-            log.warning("a connection from %s is refused: %s", peer, why)
+            self._tell(peer, why)
             door.refuse(why)
         elif not door.is_lost:
             door.open(self._new_protocol())
