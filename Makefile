@@ -37,7 +37,7 @@ BROWSER_JS := tests/browser/js
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table browser pictures conformance backlog bench \
-	bench-features bench-peers bench-spark spark-versions mutants storm docs dist pin clean curl node chromium postgres systemd sdks go java FORCE
+	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster docs dist pin clean curl node chromium postgres systemd sdks go java FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -123,6 +123,9 @@ bench-peers:  ## install the peer that `make bench` compares with (Debian, root)
 
 storm: build  ## kill everything while a million messages are captured and written: ARGS="sink --seed 7"
 	$(BIN)/python -m spark.tests.storm $(ARGS)
+
+storm-cluster: build postgres  ## kill, pause and restart nodes and their database under load: ARGS="--faults 200 --seed 7"
+	$(BIN)/python -m tests.chaos.cluster_storm $(ARGS)
 
 spark-versions: build  ## what the connector can do with each PySpark: ARGS="4.1 4.2.1"
 	$(BIN)/python -m spark.tests.versions $(ARGS)

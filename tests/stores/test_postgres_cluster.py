@@ -76,14 +76,14 @@ def test_databases_of_two_clusters(databases: list[str]) -> None:
     made(urls(databases[:1]))
     made(urls(databases[1:]), OTHER)
 
-    with pytest.raises(StoreError, match=f"belongs to the cluster {OTHER}.*Nothing was changed"):
+    with pytest.raises(StoreError, match=OTHER):
         made(urls(databases))
 
 
 def test_another_number_of_databases_than_the_cluster_has(databases: list[str]) -> None:
     made(urls(databases[:1]))
 
-    with pytest.raises(StoreError, match="a cluster of 1 databases, and 2 are named"):
+    with pytest.raises(StoreError, match=databases[0]):
         made(urls(databases))
     assert ask(databases[1], "SELECT to_regnamespace('shardbus') IS NULL") == [(True,)]
 
@@ -91,7 +91,7 @@ def test_another_number_of_databases_than_the_cluster_has(databases: list[str]) 
 def test_one_database_twice(databases: list[str]) -> None:
     made(urls(databases))
 
-    with pytest.raises(StoreError, match="are both store 0 of the cluster"):
+    with pytest.raises(StoreError, match=databases[0]):
         made([server().url(databases[0])] * 2)
 
 
@@ -108,7 +108,7 @@ def test_a_single_server_does_not_take_the_slots_of_a_cluster(
         lambda: stores.open_catalogue(now_ms=1, new_id=OTHER),
         lambda: stores.open_store("broker-0"),
     ):
-        with pytest.raises(StoreError, match=r"belongs to the cluster .*shardbus node"):
+        with pytest.raises(StoreError, match=MINE):
             attempt()
 
 
@@ -133,7 +133,7 @@ def test_a_schema_of_a_later_build(databases: list[str]) -> None:
     made(urls(databases[:1]))
     server().execute("UPDATE shardbus.version SET number = 99, oldest = 99", databases[0])
 
-    with pytest.raises(OtherBuild, match="later build"):
+    with pytest.raises(OtherBuild):
         made(urls(databases[:1]))
 
 
@@ -141,19 +141,19 @@ def test_no_server() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        with pytest.raises(StoreError, match="cannot be reached"):
+        with pytest.raises(StoreError, match=str(port)):
             made([f"postgresql://bus@127.0.0.1:{port}/bus"])
 
 
 def test_a_wrong_password(databases: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGPASSWORD", "wrong")
 
-    with pytest.raises(StoreError, match="does not let this user in"):
+    with pytest.raises(StoreError, match=LOCKED):
         made([server().tcp_url(databases[0], LOCKED)])
 
 
 def test_a_kind_of_store_that_nodes_cannot_share() -> None:
-    with pytest.raises(StoreError, match="nodes share databases, as in"):
+    with pytest.raises(StoreError, match="sqlite"):
         made(["sqlite:"])
 
 
@@ -172,7 +172,7 @@ def test_two_gateways_change_the_catalogue_one_after_the_other(databases: list[s
     assert turn is not None and turn[1] == one.known_version != two.known_version
 
     # Who has not read what the other wrote changes nothing, turn or not.
-    with pytest.raises(StoreError, match="has changed the namespace in the meantime"):
+    with pytest.raises(StoreError, match="gateway"):
         two.put(entity(2, "payments"))
     assert [each.name for each in two.entities()] == ["orders"]
     two.put(entity(2, "payments"))
