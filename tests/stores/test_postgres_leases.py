@@ -147,7 +147,7 @@ def test_postgresql_and_the_model_agree_on_every_statement(database: Database) -
         for step in range(STATEMENTS):
             statement = any_statement(chance, model)
             expected, found = modelled(model, statement), database.ask(statement)
-            where = f"history {seed}, statement {step}: {vars(statement)}"
+            where = f"history {seed}, statement {step}: {type(statement).__name__}"
             assert facts(found) == facts(expected), where
             assert database.handovers() == model.handovers, where
             done += expected is not False

@@ -200,7 +200,7 @@ def test_a_store_of_another_namespace_is_not_even_taken(tmp_path: Path, made: st
     theirs.join(OTHER, is_empty_expected=True)
 
     with pytest.raises(
-        StoreError, match=rf"broker-0 in .* belongs to the namespace {OTHER}, and not to {MINE}"
+        StoreError, match=rf"broker-0 in .* the namespace {OTHER}, but the catalogue to {MINE}"
     ):
         stores.open_store("broker-0").join(MINE, is_empty_expected=True)
 
