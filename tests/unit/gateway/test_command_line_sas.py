@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from shardbus.app.cli.main import main
 from shardbus.app.cli.sas import parse_connection_string
+from tests.unit.gateway.site import AMQP_PORT
 from tests.unit.gateway.test_command_line_topics import Run, document, with_commands
 
 
@@ -30,7 +31,9 @@ def test_a_rule_is_created_shown_listed_updated_rotated_and_deleted(tmp_path: Pa
         listed = run("sas rule list --entity orders").stdout
         assert "reader" in listed
         assert str(rotated["primary_key"]) not in listed
-        assert run("sas rule delete reader --entity orders").stdout == "deleted reader\n"
+        unasked = run("sas rule delete reader --entity orders")
+        assert (unasked.exit_code, "--yes" in unasked.stderr) == (2, True)
+        assert run("sas rule delete reader --entity orders --yes").stdout == "deleted reader\n"
         assert run("sas rule show reader --entity orders").exit_code == 4
         assert run("sas rule list --entity nothing").exit_code == 4
         assert "of the settings" in run("sas rule list").stdout
@@ -69,7 +72,7 @@ def test_a_token_and_a_connection_string_open_what_they_are_for(tmp_path: Path) 
 
         text = run("sas connection-string --rule reader --entity orders").stdout.strip()
         parsed = parse_connection_string(text)
-        assert (parsed.port, parsed.is_emulator) == (5672, True)
+        assert (parsed.port, parsed.is_emulator) == (AMQP_PORT, True)
         assert parsed.credential.key == made["primary_key"]
         assert text.endswith("EntityPath=orders;UseDevelopmentEmulator=true;")
         hidden = run(

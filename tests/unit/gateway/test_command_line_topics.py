@@ -48,7 +48,9 @@ def test_a_topic_is_created_shown_listed_updated_and_deleted(tmp_path: Path) -> 
         assert "default time to live   3d" in shown
         assert "32 GB (2 GB x 16 fragments)" in shown
         assert run("topic list").stdout.splitlines()[1].split()[:2] == ["News", "16"]
-        assert run("topic delete News").stdout == "deleted News\n"
+        unasked = run("topic delete News")
+        assert (unasked.exit_code, "--yes" in unasked.stderr) == (2, True)
+        assert run("topic delete News --yes").stdout == "deleted News\n"
         gone = run("topic show News")
         assert (gone.exit_code, "there is no topic News" in gone.stderr) == (4, True)
 
@@ -81,7 +83,9 @@ def test_a_subscription_is_created_shown_listed_updated_and_deleted(tmp_path: Pa
             "0",
             "Active",
         ]
-        assert run("subscription delete t s").exit_code == 0
+        unasked = run("subscription delete t s")
+        assert (unasked.exit_code, "--yes" in unasked.stderr) == (2, True)
+        assert run("subscription delete t s --yes").exit_code == 0
         gone = run("subscription show t s")
         assert gone.exit_code == 4
         assert "`shardbus subscription list t` shows" in gone.stderr
@@ -141,7 +145,9 @@ def test_a_rule_of_each_kind_is_created_shown_and_listed(tmp_path: Path) -> None
         assert "  @low   5 (int)" in run("rule show t s big").stdout
         assert run('rule update t s big --sql "amount > 9"').exit_code == 0
         assert document(run("rule show t s big --json"))["action"] is None
-        assert run("rule delete t s big").stdout == "deleted big\n"
+        unasked = run("rule delete t s big")
+        assert (unasked.exit_code, "--yes" in unasked.stderr) == (2, True)
+        assert run("rule delete t s big --yes").stdout == "deleted big\n"
         assert run("rule show t s big").exit_code == 4
 
     with_commands(tmp_path, work)
@@ -164,8 +170,8 @@ def test_what_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> None:
         assert (useless.exit_code, "--sql: give --sql too" in useless.stderr) == (2, True)
         assert run("topic update t").exit_code == 2
         # A command deletes only what is of its kind.
-        assert run("topic delete q").exit_code == 4
-        assert run("queue delete t").exit_code == 4
+        assert run("topic delete q --yes").exit_code == 4
+        assert run("queue delete t --yes").exit_code == 4
         assert run("queue show q").exit_code == 0
 
     endpoint = with_commands(tmp_path, work)
