@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,16 @@ def pytest_terminal_summary(
         terminalreporter.section("skips that CI does not allow")
         for nodeid in unknown:
             terminalreporter.write_line(f"FAILED {nodeid} - skipped, and not in ALLOWED_SKIPS")
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Processes that the test starts obey Ctrl-C, as in a terminal. A run in the background of a
+    script ignores SIGINT, and so would they: a program leaves it ignored when it is started so.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

@@ -251,15 +251,19 @@ def test_a_reader_that_takes_one_message_and_leaves_costs_no_other(
     assert f"{100 - left} message" in told and "no other was removed" in told
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_send_says_how_many_were_sent(shell: Shell, queue_name: str) -> None:
     shell.out("queue", "create", queue_name)
 
     sending = shell.start("send", queue_name, "x", "--count", "10000000")
-    until_s = time.monotonic() + DEADLINE_S
-    while not count_of(shell.api(), queue_name, "active") and time.monotonic() < until_s:
-        time.sleep(0.05)
-    sending.send_signal(signal.SIGINT)
-    _, told = sending.communicate(timeout=DEADLINE_S)
+    try:
+        until_s = time.monotonic() + DEADLINE_S
+        while not count_of(shell.api(), queue_name, "active") and time.monotonic() < until_s:
+            time.sleep(0.05)
+        sending.send_signal(signal.SIGINT)
+        _, told = sending.communicate(timeout=DEADLINE_S)
+    finally:
+        sending.kill()
     numbers = [int(word.replace(",", "")) for word in told.decode().split() if word[0].isdigit()]
     stored = count_of(shell.api(), queue_name, "active")
     shell.out("queue", "delete", queue_name, "--yes")

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import Final
 
+import pytest
+
 # Interrupts the program at the moment in which it loads its commands.
 INTERRUPTED: Final = """
 import os, signal, sys
@@ -22,6 +24,7 @@ entry.run()
 TIMEOUT_S: Final = 60
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_early_interrupt_ends_the_program_without_a_traceback() -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, "version"],
@@ -48,3 +51,17 @@ def test_a_terminal_that_lacks_a_sign_is_no_reason_to_fail() -> None:
 
     assert done.returncode == 3
     assert b"Traceback" not in done.stderr
+
+
+def test_a_program_that_is_started_with_interrupts_ignored_goes_on() -> None:
+    """As in the background of a script, whose Ctrl-C is not for it."""
+    ignoring = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    done = subprocess.run(
+        [sys.executable, "-c", ignoring + INTERRUPTED, "version"],
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout.startswith(b"shardbus ")
