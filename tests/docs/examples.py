@@ -4,6 +4,9 @@ A fenced block that opens with `sh run` or `python run` is run; one that opens w
 `text answer` shows what the block before it prints. A page with Python in it is a notebook: all its
 cells are run in one interpreter, those for the shell by a shell each. Only what is shown has to be
 there, and `…` stands for anything: members of a JSON object and lines of a text may be left out.
+
+A page with a block that opens with `sh install` needs a machine of its own: tests/frameworks runs
+it, and nothing here does.
 """
 
 import json
@@ -23,6 +26,7 @@ NOTEBOOK_TIMEOUT_S: Final = 1_080
 _BLOCK: Final = re.compile(
     r"^```(sh|python|json|text) (run|answer)\n(.*?)^```$", re.MULTILINE | re.DOTALL
 )
+_INSTALL: Final = re.compile(r"^```sh install$", re.MULTILINE)
 _ADDRESS: Final = re.compile(r"\b(localhost|127\.0\.0\.1):5300\b")
 _LANE: Final = re.compile(r"\bgrpc://localhost:5301\b")
 _CELLS: Final = Path(__file__).with_name("cells.py")
@@ -43,6 +47,11 @@ def documents() -> list[Path]:
     """Every document of ours, whether it has examples or not."""
     top = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "spark/README.md")
     return [*(ROOT / name for name in top), *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def needs_a_machine(text: str) -> bool:
+    """Whether the page installs programs, and so is run by tests/frameworks."""
+    return _INSTALL.search(text) is not None
 
 
 def examples(text: str) -> list[Example]:

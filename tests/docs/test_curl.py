@@ -11,10 +11,12 @@ from tests.docs.examples import (
     documents,
     examples,
     is_notebook,
+    needs_a_machine,
     resembles,
     run,
     workplace,
 )
+from tests.frameworks.test_guides import GUIDES
 from tests.support.server import running_server
 
 # A page that has lost its marks would pass by not being run.
@@ -30,12 +32,13 @@ EXPECTED: Final = (
 
 
 def _pages() -> dict[str, list[Example]]:
-    found = {path: examples(path.read_text(encoding="utf-8")) for path in documents()}
-    return {str(path.relative_to(ROOT)): shown for path, shown in found.items() if _is_here(shown)}
+    texts = {name: text for name, text in _texts().items() if not needs_a_machine(text)}
+    found = {name: examples(text) for name, text in texts.items()}
+    return {name: shown for name, shown in found.items() if shown and not is_notebook(shown)}
 
 
-def _is_here(shown: list[Example]) -> bool:
-    return bool(shown) and not is_notebook(shown)
+def _texts() -> dict[str, str]:
+    return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in documents()}
 
 
 @pytest.mark.parametrize("page", sorted({*_pages(), *EXPECTED}))
@@ -48,6 +51,12 @@ def test_the_examples_of_a_page_do_what_it_says(page: str, tmp_path: Path) -> No
     pairs = zip(shown, printed, strict=True)
     unlike = [(example, text) for example, text in pairs if not resembles(example, text)]
     assert unlike == []
+
+
+def test_a_page_that_is_left_out_here_is_run_with_the_frameworks() -> None:
+    left_out = {name for name, text in _texts().items() if needs_a_machine(text)}
+
+    assert left_out == {f"docs/guides/{name}.md" for name in GUIDES}
 
 
 def test_a_refused_request_fails_its_example(tmp_path: Path) -> None:
