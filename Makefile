@@ -22,6 +22,7 @@ LONG_WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 # Who runs what, and in which order: tests/support/workers.py.
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+SHORT := not long and not release
 INTERPRETED := PYTHONPATH=src:spark/src SHARDBUS_EXPECT_COMPILED=0
 COMPILED := SHARDBUS_EXPECT_COMPILED=1
 PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
@@ -36,7 +37,7 @@ BROWSER_JS := tests/browser/js
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
-.PHONY: help build run test test-long test-costs check fmt unit model stores sim sim-table browser pictures conformance backlog bench \
+.PHONY: help build run test test-long test-release test-costs check fmt unit model stores sim sim-table browser pictures conformance backlog bench \
 	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster docs dist pin clean curl node chromium postgres systemd sdks go java FORCE
 
 help:  ## this list
@@ -58,11 +59,14 @@ test: $(VENV)/.requirements  ## build and run every check, and every test that i
 	@$(MAKE) --no-print-directory node chromium curl postgres systemd go java
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(VENV)/.shardbus check
 	@$(MAKE) --no-print-directory build
-	$(COMPILED) $(PYTEST) $(PARALLEL) -m 'not long' spark/tests tests
+	$(COMPILED) $(PYTEST) $(PARALLEL) -m '$(SHORT)' spark/tests tests
 
 test-long: build node chromium curl postgres systemd go java  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m long spark/tests tests
-	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m 'not long' $(INTERPRETED_TESTS)
+	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m '$(SHORT)' $(INTERPRETED_TESTS)
+
+test-release: build node curl go java  ## wheels in empty environments, frameworks from their registries, every SDK under kills
+	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m release tests
 
 test-costs: build node chromium curl postgres systemd go java  ## wall and processor seconds of every file of tests, one after another
 	$(COMPILED) $(PYTEST) -p tests.support.costs $(or $(ARGS),spark/tests tests)

@@ -138,7 +138,7 @@ def _check_offered(program: Program, results: list[Result]) -> None:
         assert shown.features[result.feature].outcome == result.outcome, result
 
 
-@pytest.mark.long
+@pytest.mark.release
 @each_sdk
 def test_no_client_needs_a_restart_when_the_server_is_killed_ten_times(
     program: Program, tmp_path: Path
@@ -158,7 +158,7 @@ def test_no_client_needs_a_restart_when_the_server_is_killed_ten_times(
     assert result.outcome == PASSED, result
 
 
-@pytest.mark.long
+@pytest.mark.release
 @each_sdk
 def test_connections_that_break_at_random_lose_nothing(program: Program, tmp_path: Path) -> None:
     """R36, R37: twenty seconds of it, or as many as SHARDBUS_SOAK_S says."""

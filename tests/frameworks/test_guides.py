@@ -20,7 +20,7 @@ import pytest
 
 from tests.docs.examples import ROOT
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.release
 
 INSTALL_S_MAX: Final = 900
 RUN_S_MAX: Final = 240

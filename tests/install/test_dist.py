@@ -24,7 +24,7 @@ import shardbus_spark
 from tests.docs.examples import ROOT
 from tests.support.server import Server, free_port
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.release
 
 MAKE_S_MAX: Final = 1_500
 RUN_S_MAX: Final = 300
