@@ -37,7 +37,10 @@ class Truth:
     def matches(self) -> Column:
         """Whether the rule matches; never null."""
         found = F.coalesce(self.holds, F.lit(False))
-        return found if self.fails is None else ~self.fails & found
+        if self.fails is None:
+            return found
+        # Decided before the rest, so that what Spark cannot compute always ends the query.
+        return F.when(self.fails, F.lit(False)).otherwise(found)
 
 
 @final
