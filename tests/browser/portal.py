@@ -25,6 +25,7 @@ from tests.support.server import Server
 JS: Final = Path(__file__).parent / "js"
 CHROMIUM: Final = shutil.which("chromium") or ""
 WAIT_MS: Final = 30_000
+REST_MS: Final = 1_000
 WIDE: Final = 1280
 NARROW: Final = 360
 Theme = Literal["light", "dark"]
@@ -111,9 +112,13 @@ class Portal:
         self.page.locator("main").get_by_text(text).first.wait_for()
 
     def findings(self) -> list[str]:
-        """What axe-core finds wrong with the page as it is now."""
+        """What axe-core finds wrong with the page, also when it has come to rest."""
         self.page.evaluate((JS / "node_modules/axe-core/axe.min.js").read_text("utf-8"))
         found: list[str] = self.page.evaluate(_AXE)
+        if found:
+            # Between two pages there is a moment without a heading.
+            self.page.wait_for_timeout(REST_MS)
+            found = self.page.evaluate(_AXE)
         return found
 
     def overflow_px(self) -> int:

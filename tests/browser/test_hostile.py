@@ -68,6 +68,10 @@ def test_messages_of_strangers_are_text_in_lists_and_details(portal: Portal, api
             portal.page.get_by_role("group", name="Show the body as").locator("button").all()
         ):
             view.click()
+        # Otherwise the next body to be there would be this one.
+        detail = portal.page.locator(".detail")
+        detail.get_by_role("button", name="Close", exact=True).click()
+        detail.wait_for(state="detached")
 
     assert foreign(portal) == 0
     assert portal.page.evaluate("({}).polluted === undefined") is True
