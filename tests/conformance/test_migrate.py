@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -221,12 +222,18 @@ def test_a_copy_leaves_the_source_and_a_second_one_brings_what_is_new(
     source, target = ends
     source.run("queue", "create", "orders")
     source.run("send", "orders", "old", "--count", "250")
+    read_by_sdk = decode_payload_of_sdk()
     migrate(ends, tmp_path / "j")
+    assert decode_payload_of_sdk() is read_by_sdk, "the SDK of this process reads as before"
     source.run("send", "orders", "new")
     migrate(ends, tmp_path / "j")
 
     assert Counter(target.bodies("orders")) == {"old": 250, "new": 1}
     assert len(source.bodies("orders")) == 251
+
+
+def decode_payload_of_sdk() -> object:
+    return vars(import_module("azure.servicebus._pyamqp.receiver"))["decode_payload"]
 
 
 def lines_of(journal: Path) -> int:

@@ -84,7 +84,7 @@ def _run(console: Console, entities: tuple[str, ...], options: Options) -> int:
         from azure.core.exceptions import AzureError
 
         from shardbus.app.migrate.journal import Journal
-        from shardbus.app.migrate.typed import keep_types
+        from shardbus.app.migrate.typed import kept_types
     except ImportError as error:
         raise Usage(
             "the official SDK is missing: `pip install 'shardbus[migrate]'` installs it"
@@ -92,9 +92,9 @@ def _run(console: Console, entities: tuple[str, ...], options: Options) -> int:
     source, target = _access(options, "from"), _access(options, "to")
     if source.endpoint == target.endpoint:
         raise Usage("--from and --to are the same namespace")
-    keep_types()
     moved: list[Moved] = []
-    with Journal(_journal_path(options, source, target), source.endpoint, target.endpoint) as kept:
+    path = _journal_path(options, source, target)
+    with Journal(path, source.endpoint, target.endpoint) as kept, kept_types():
         try:
             _migrate(source, target, kept, entities, options, moved)
         except KeyboardInterrupt as error:

@@ -351,11 +351,25 @@ class LineMove:
 
 
 def walk(receiver: ServiceBusReceiver) -> Iterator[list[ServiceBusReceivedMessage]]:
-    """All messages of a line, page by page, in every state."""
-    start = 1
-    while page := receiver.peek_messages(BATCH_COUNT, sequence_number=start):
-        yield page
-        start = max(start, _number(page[-1])) + 1
+    """All messages of a line, page by page, in every state, each once.
+
+    Pages of a partitioned entity are in the order of time, so that numbers rise only within a
+    partition: the namespace knows where a page ended by the number of its last message, also if it
+    is below an earlier one. A namespace that has forgotten it (its gateway was started again) goes
+    on by number alone, which shows less; so the line is walked again until a walk shows nothing
+    new.
+    """
+    seen: set[int] = set()
+    walks, is_new = 0, True
+    while is_new and walks < PATIENCE:
+        walks, is_new, start = walks + 1, False, 1
+        while page := receiver.peek_messages(BATCH_COUNT, sequence_number=start):
+            new = [each for each in page if _number(each) not in seen]
+            if new:
+                is_new = True
+                seen.update(_number(each) for each in new)
+                yield new
+            start = _number(page[-1]) + 1
 
 
 def _marks(receiver: ServiceBusReceiver) -> set[str]:

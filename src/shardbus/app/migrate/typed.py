@@ -7,6 +7,8 @@ they are.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Final, Protocol
 from uuid import UUID
@@ -68,20 +70,29 @@ class _Decode(Protocol):
     def __call__(self, buffer: memoryview) -> _Message: ...
 
 
-def keep_types() -> None:
-    """From now on the SDK reads application properties with their types. Usage when it differs."""
+@contextmanager
+def kept_types() -> Iterator[None]:
+    """The SDK reads application properties with their types meanwhile. Usage when it differs.
+
+    The readers are the process's: afterwards they are as they were, for whoever else uses the SDK.
+    """
+    plain: list[tuple[dict[str, object], _Decode]] = []
     for name in _READERS:
         members = vars(import_module(name))
-        plain: _Decode | None = members.get(_NAME)
-        if plain is None:
+        decode: _Decode | None = members.get(_NAME)
+        if decode is None:
             raise Usage("this version of azure-servicebus is unknown: install version 7.15")
-        if not getattr(plain, "keeps_types", False):
-            members[_NAME] = _Keeping(plain)
+        plain.append((members, decode))
+    for members, decode in plain:
+        members[_NAME] = _Keeping(decode)
+    try:
+        yield
+    finally:
+        for members, decode in plain:
+            members[_NAME] = decode
 
 
 class _Keeping:
-    keeps_types = True
-
     def __init__(self, plain: _Decode) -> None:
         self._plain = plain
 
