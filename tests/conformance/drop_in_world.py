@@ -18,9 +18,9 @@ from typing import Final
 
 import certifi
 
-from tests.conformance.test_javascript import JS
 from tests.conformance.test_trust import VARIABLES
 from tests.support.server import COMMAND, running_server
+from tests.support.tools import JS
 
 NAME: Final = "contoso-orders.servicebus.windows.net"
 KEY: Final = "the-key-that-the-application-has-in-its-connection-string"

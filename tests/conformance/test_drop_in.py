@@ -13,6 +13,8 @@ from typing import Final
 import certifi
 import pytest
 
+from tests.support.tools import needed_node
+
 TIMEOUT_S: Final = 400
 ROOT: Final = Path(__file__).parents[2]
 
@@ -36,7 +38,7 @@ def test_an_application_of_the_cloud_works_without_a_change(
     apart: list[str], tmp_path: Path
 ) -> None:
     """R37: on the ports 5671 and 443, by the name that is in its connection string."""
-    assert shutil.which("node"), "the JavaScript SDK needs node: `make node` installs it"
+    needed_node()
     hosts, bundle = Path("/etc/hosts").read_bytes(), Path(certifi.where()).read_bytes()
 
     done = subprocess.run(

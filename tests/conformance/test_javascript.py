@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
-from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.support.server import Server
+from tests.support.tools import JS, needed_node
 
-JS: Final = Path(__file__).parent / "js"
 FILES: Final = sorted(path.name for path in JS.glob("*.test.mjs"))
 TIMEOUT_S: Final = 240
 
@@ -20,9 +18,7 @@ TIMEOUT_S: Final = 240
 @pytest.mark.parametrize("file", FILES)
 def test_the_javascript_sdk_works_unmodified(server: Server, queue_name: str, file: str) -> None:
     """R32: what each file proves is named in it."""
-    node = shutil.which("node")
-    assert node is not None, "the JavaScript SDK needs node: `make node` installs it"
-    assert (JS / "node_modules").is_dir(), "the JavaScript SDK is not installed: run `make node`"
+    node = needed_node()
     environment = {
         **os.environ,
         "SHARDBUS_CONNECTION_STRING": server.connection_string,

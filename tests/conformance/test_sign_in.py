@@ -7,7 +7,6 @@ import hashlib
 import hmac
 import json
 import os
-import shutil
 import subprocess
 import time
 import urllib.error
@@ -30,7 +29,6 @@ from cryptography.hazmat.primitives import serialization
 from shardbus.codec.types import Int, Value
 from shardbus.gateway.listening.tls import development_certificate
 from tests.conformance.sdk import texts
-from tests.conformance.test_javascript import JS
 from tests.support.amqp_client import Address, Ended, connected
 from tests.support.flight_client import flight_client
 from tests.support.issuer import (
@@ -46,6 +44,7 @@ from tests.support.issuer import (
 )
 from tests.support.queues import create_queue
 from tests.support.server import Server, free_port, running_server
+from tests.support.tools import JS, needed_node
 
 # The Python SDK drops the port of an endpoint when it speaks TLS: the default port, on an address
 # of our own.
@@ -216,8 +215,7 @@ def test_the_administration_client_signs_in(bus: Bus) -> None:
 
 
 def javascript(bus: Bus, token: str) -> subprocess.CompletedProcess[str]:
-    node = shutil.which("node")
-    assert node is not None, "the JavaScript SDK needs node: `make node` installs it"
+    node = needed_node()
     return subprocess.run(
         [node, "sign_in.mjs", HOST, f"{HOST}:{bus.server.http_port}", token],
         cwd=JS,

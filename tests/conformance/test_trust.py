@@ -21,9 +21,9 @@ import pytest
 
 from shardbus.app.cli.operations.cert import how_to_trust
 from shardbus.gateway.listening.tls import development_certificate
-from tests.conformance.test_javascript import JS
 from tests.support.queues import create_queue
 from tests.support.server import running_server
+from tests.support.tools import JS, needed_node
 
 # The Python SDK drops the port of an endpoint when it speaks TLS: the default port, on an address
 # of our own.
@@ -128,8 +128,7 @@ def test_the_python_sdk_trusts_by_what_is_said_and_by_nothing_else(
 @pytest.mark.parametrize("side", ["amqp", "http"])
 def test_the_javascript_sdk_trusts_by_one_variable(secured: Secured, side: str) -> None:
     """R34, R36."""
-    node = shutil.which("node")
-    assert node is not None, "the JavaScript SDK needs node: `make node` installs it"
+    node = needed_node()
     words = [node, "trusting.mjs", side, secured.connection_string]
 
     trusting = run(words, JS, {"NODE_EXTRA_CA_CERTS": str(secured.authority)})

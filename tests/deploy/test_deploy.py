@@ -20,6 +20,7 @@ from shardbus.app.cli.main import main
 from shardbus.app.server.broker_address import read_broker_list
 from shardbus.app.server.settings import TABLE
 from shardbus.stores.base.backup import broker_name
+from tests.support.tools import needed_program
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 UNITS: Final = sorted((DEPLOY / "systemd").glob("shardbus*"))
@@ -73,11 +74,7 @@ def commands_of(unit: Path) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
 def test_a_unit_is_taken_by_systemd(unit: Path, tmp_path: Path) -> None:
-    tool = shutil.which("systemd-analyze")
-    if tool is None:
-        if os.environ.get("CI") == "true":
-            pytest.fail("systemd-analyze is not installed")
-        pytest.skip("systemd-analyze is not installed, so nothing is said about units")
+    tool = needed_program("systemd-analyze", "systemd")
     # A program that is there, in the place of the one that is not installed here.
     for each in UNITS:
         text = each.read_text("utf-8").replace(INSTALLED, sys.executable)

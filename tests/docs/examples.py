@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 
 from shardbus.app.cli.console import Json
 from tests.docs.cells import END
+from tests.support.tools import needed_program
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RUN_TIMEOUT_S: Final = 300
@@ -82,6 +83,7 @@ def run(
     """What each example prints when all are run in one shell, in order, against a server."""
     commands = "".join(f"{example.commands}\nprintf '\\n{END}\\n'\n" for example in found)
     script = _ADDRESS.sub(f"localhost:{http_port}", commands)
+    needed_program("curl", "curl")
     (directory / ".curlrc").write_text(_CURL_OPTIONS, encoding="ascii")
     done = subprocess.run(
         ["sh", "-eu", "-c", script],
