@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from shardbus.broker.forwarding.moving import Forwarder
+from shardbus.broker.forwarding.forwarder import Forwarder
 from shardbus.broker.operations.asking import ask
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE
 from shardbus.core.messages.command import (

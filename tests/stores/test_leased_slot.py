@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from shardbus.broker.cluster.driver import LeaseDriver
-from shardbus.broker.cluster.leased import LeasedSlot
+from shardbus.broker.cluster.leased_slot import LeasedSlot
 from shardbus.core.cluster.keeper import Keeper
 from shardbus.core.cluster.statement import Take
 from shardbus.stores.base.cluster import Making

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from shardbus.broker.broker import Broker
-from shardbus.broker.forwarding.moving import MISSING_MS, Forwarder
+from shardbus.broker.forwarding.forwarder import MISSING_MS, Forwarder
 from shardbus.broker.forwarding.plan import (
     DISABLED_REASON,
     HOPS_REASON,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shardbus.broker.forwarding.moving import not_kept, target_of
+from shardbus.broker.forwarding.forwarder import not_kept, target_of
 from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, FragmentStatistics
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_FOUND, ErrorKind, Refused
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE

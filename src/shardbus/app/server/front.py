@@ -31,7 +31,7 @@ from shardbus.broker.access.auth import DEVELOPMENT_KEY_NAME
 from shardbus.broker.access.slowdown import Slowdown
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
-from shardbus.broker.forwarding.moving import Forwarder
+from shardbus.broker.forwarding.forwarder import Forwarder
 from shardbus.broker.namespace.namespace import NamespaceSettings
 from shardbus.broker.operations.recovering import TransactionRecovery
 from shardbus.core.errors import Unavailable

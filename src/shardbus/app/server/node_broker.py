@@ -18,7 +18,7 @@ from shardbus.app.server.settings import Settings
 from shardbus.broker.backup.call import BackupDoor
 from shardbus.broker.clock import TimedClock
 from shardbus.broker.cluster.driver import LeaseDriver
-from shardbus.broker.cluster.leased import LeasedSlot
+from shardbus.broker.cluster.leased_slot import LeasedSlot
 from shardbus.broker.cluster.served import ServedSlots, SlotParts
 from shardbus.broker.remote.endpoint import Endpoint
 from shardbus.broker.remote.served_gateway import Gateway

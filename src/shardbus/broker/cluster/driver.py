@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, Protocol, final
 
-from shardbus.broker.cluster.leased import LeasedSlot
+from shardbus.broker.cluster.leased_slot import LeasedSlot
 from shardbus.broker.fragment.storage import ThreadWorker
 from shardbus.core.cluster.decision import (
     COMMITS_LOST,

@@ -10,7 +10,7 @@ from typing import Final, final
 
 from shardbus.broker.broker import Broker
 from shardbus.broker.cluster.driver import LeaseDriver
-from shardbus.broker.cluster.leased import LeasedSlot
+from shardbus.broker.cluster.leased_slot import LeasedSlot
 from shardbus.broker.fragment.handing import packed, read_handed
 from shardbus.broker.remote.endpoint import Endpoint
 from shardbus.broker.remote.served_gateway import Gateway

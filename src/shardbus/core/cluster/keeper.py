@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import final
 
+from shardbus.core.cluster.balance import Balance
 from shardbus.core.cluster.decision import (
     COMMITS_LOST,
     NAME_TAKEN,
@@ -29,7 +30,6 @@ from shardbus.core.cluster.decision import (
     Settled,
     Stop,
 )
-from shardbus.core.cluster.moving import Moving
 from shardbus.core.cluster.rows import JOIN_BITS, NOBODY, TIMELINE_SHIFT, SlotRow, Taken, View
 from shardbus.core.cluster.statement import (
     Beat,
@@ -88,7 +88,7 @@ class Keeper:
         self._settled_at_ms = 0
         self._is_settled = True
         self._watch = Watch()
-        self._moving = Moving(name)
+        self._balance = Balance(name)
         self._tenures: dict[int, Tenure] = {}
         # Slots whose hand-over this incarnation has used, each with the last beat before that.
         self._served: dict[int, int] = {}
@@ -144,7 +144,7 @@ class Keeper:
         self._is_connected = True
         self._is_verified = False
         self._watch.begin_anew()
-        self._moving.begin_anew()
+        self._balance.begin_anew()
         self._ask_beat(now_ms)
         return self._decided()
 
@@ -177,8 +177,8 @@ class Keeper:
         if tenure is None or tenure.state != DRAINING or tenure.is_committing:
             return []
         if self._is_leaving:
-            self._moving.find_heir(tenure)
-        if not self._is_leaving and not self._moving.is_there(tenure.to_incarnation):
+            self._balance.find_heir(tenure)
+        if not self._is_leaving and not self._balance.is_there(tenure.to_incarnation):
             tenure.state = OWNED
             self._out.append(Resume(slot))
         elif self.is_leased(now_ms) and self._is_verified:
@@ -271,11 +271,11 @@ class Keeper:
         for bury in self._watch.silent(view, self._name, self._sent_ms, now_ms):
             self._out.append(Ask(bury))
         self._verify(view)
-        self._moving.see(view, self._incarnation, self._tenures, self._beats)
+        self._balance.see(view, self._incarnation, self._tenures, self._beats)
         if self._is_settled:
             self._take_more()
             self._give_more()
-        if self._is_leaving and not self._tenures and not self._moving.mine:
+        if self._is_leaving and not self._tenures and not self._balance.mine:
             self._out.append(Ask(Leave(self._name, self._incarnation)))
 
     def _accepts(self, view: View) -> bool:
@@ -426,7 +426,7 @@ class Keeper:
     def _take_more(self) -> None:
         """Slots that the last beat saw and that are ours to take, a few at a time."""
         taking = [each for each in self._tenures.values() if not each.is_loaded]
-        for row in self._moving.wanted(MOVES_AT_ONCE - len(taking)):
+        for row in self._balance.wanted(MOVES_AT_ONCE - len(taking)):
             if row.slot not in self._tenures:
                 tenure = Tenure(row.slot, self._name, self._incarnation)
                 self._note(tenure)
@@ -439,7 +439,7 @@ class Keeper:
             return
         going = [each for each in self._tenures.values() if each.state in (DRAINING, GIVING)]
         left = MOVES_AT_ONCE - len(going)
-        for tenure in self._moving.surplus(self._tenures, self._is_leaving):
+        for tenure in self._balance.surplus(self._tenures, self._is_leaving):
             if left > 0 and not tenure.is_kept_back:
                 left -= 1
                 tenure.state = DRAINING

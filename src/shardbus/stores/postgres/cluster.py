@@ -15,7 +15,7 @@ from shardbus.stores.base.cluster import Making
 from shardbus.stores.base.lease import SlotLease
 from shardbus.stores.base.package import Durability
 from shardbus.stores.base.store import StoreError
-from shardbus.stores.postgres.leased_slot import KeptLease
+from shardbus.stores.postgres.kept_lease import KeptLease
 from shardbus.stores.postgres.leases import PostgresLeases
 from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.lookout import PostgresLookout

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from shardbus.amqp.outcomes import Modified
-from shardbus.broker.forwarding.moving import Forwarder
+from shardbus.broker.forwarding.forwarder import Forwarder
 from shardbus.codec.encoder import encode
 from shardbus.codec.types import (
     Described,

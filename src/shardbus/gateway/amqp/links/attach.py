@@ -10,7 +10,7 @@ from shardbus.amqp.outcomes import AmqpError
 from shardbus.amqp.termini import Coordinator
 from shardbus.broker.access.auth import claims_required
 from shardbus.broker.bus import Bus, EntityHandle
-from shardbus.broker.forwarding.moving import not_kept
+from shardbus.broker.forwarding.forwarder import not_kept
 from shardbus.broker.operations.transactions import Transactor
 from shardbus.broker.routing.dispatch import Dispatcher
 from shardbus.codec.errors import DETACH_FORCED, UNAUTHORIZED_ACCESS

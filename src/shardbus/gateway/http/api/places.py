@@ -6,7 +6,7 @@ from typing import final
 from uuid import UUID
 
 from shardbus.broker.bus import Bus, EntityHandle
-from shardbus.broker.forwarding.moving import not_kept
+from shardbus.broker.forwarding.forwarder import not_kept
 from shardbus.core.errors import ENTITY_DISABLED, NOT_ALLOWED, NOT_FOUND, Refused
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.namespace.address import (

@@ -8,7 +8,7 @@ import re
 from typing import Final, final
 
 from shardbus.broker.bus import Bus, EntityHandle
-from shardbus.broker.forwarding.moving import not_kept
+from shardbus.broker.forwarding.forwarder import not_kept
 from shardbus.broker.operations.asking import ask_all
 from shardbus.core.errors import (
     ENTITY_DISABLED,

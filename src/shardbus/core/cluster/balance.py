@@ -20,7 +20,7 @@ class _Free:
 
 
 @final
-class Moving:
+class Balance:
     """The conclusions of one broker from the views of its beats."""
 
     def __init__(self, name: str) -> None:
