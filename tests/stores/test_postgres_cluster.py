@@ -179,3 +179,47 @@ def test_two_gateways_change_the_catalogue_one_after_the_other(databases: list[s
     assert [each.name for each in one.entities()] == ["orders", "payments"]
     one.close()
     two.close()
+
+
+def test_a_broker_reads_the_catalogue_when_no_gateway_is_changing_it(databases: list[str]) -> None:
+    """R28, R41"""
+    cluster = made(urls(databases[:1]))
+    broker, another = cluster.catalogue_sight("a"), cluster.catalogue_sight("b")
+    assert broker.glance(1_000) == (0, 0)
+    assert broker.hold() is None, "there is no namespace yet"
+    gateway = cluster.open_catalogue(1)
+    gateway.entities()
+
+    turn = gateway.take_turn()
+    assert turn is not None and broker.hold() is None
+    gateway.put(entity(1, "orders"))
+    gateway.end_turn()
+
+    first, same = broker.hold(), another.hold()
+    assert first is not None and same is not None
+    assert (
+        (first.version, first.turn)
+        == (same.version, same.turn)
+        == (broker.glance(1_000)[0], turn[0])
+    )
+    assert gateway.take_turn() is None
+    another.let_go()
+    assert gateway.take_turn() is None
+    broker.let_go()
+    assert gateway.take_turn() is not None
+    gateway.put(entity(2, "payments"))
+    gateway.end_turn()
+
+    second = broker.hold()
+    assert second is not None and [each.name for each in second.entities] == ["orders", "payments"]
+    assert second.entities[0] is first.entities[0], "what has not changed is the same object"
+    # As the server does with a broker that hangs.
+    server().execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid IN "
+        "(SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND mode = 'ShareLock')",
+        databases[0],
+    )
+    with pytest.raises(StoreError):
+        broker.let_go()
+    for each in (broker, another, gateway):
+        each.close()

@@ -198,6 +198,15 @@ class Broker:
         for number in numbers:
             self.runner(topic, number).start()
 
+    def publishes_as(self, topic: Entity, subscriptions: Sequence[Entity]) -> bool:
+        """Whether `update_topic` with these would change nothing."""
+        publisher = self._publishers.get(topic.entity_id)
+        if publisher is None or not publisher.is_told:
+            return False
+        known = {one.entity_id: one.updated_at_ms for one in publisher.subscriptions.values()}
+        is_alike = publisher.default_ttl_ms == topic.spec.default_ttl_ms
+        return is_alike and known == {one.entity_id: one.updated_at_ms for one in subscriptions}
+
     async def _teach(
         self, publisher: Publisher, topic: Entity, subscriptions: Sequence[Entity]
     ) -> None:

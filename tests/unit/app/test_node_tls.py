@@ -115,7 +115,7 @@ class Heard(asyncio.Protocol):
 
 async def listening(directory: Path, role: str = BROKER) -> tuple[NodeServer, int]:
     tls = NodeTls(directory, role, SystemClock())
-    server = await tls.listen("127.0.0.1", 0, Echo, role=GATEWAY)
+    server = await tls.listen("127.0.0.1", 0, Echo, roles=(GATEWAY,))
     return server, server.sockets[0].getsockname()[1]
 
 

@@ -192,6 +192,21 @@ def test_a_gateway_whose_turn_has_passed_changes_nothing() -> None:
     assert len(line.published()) == 1
 
 
+def test_a_broker_that_has_read_the_catalogue_heeds_no_turn_from_before() -> None:
+    """R28: what it has read is newer than what a gateway tells that was paused in its turn."""
+    line = Line()
+    late, next_one = line.gateway(), line.gateway()
+    late.turn_now = lambda: 7
+    next_one.turn_now = lambda: 8
+    line.calls.end_turns(7)
+
+    with unavailability():
+        line.tell(late, [])
+    line.tell(next_one, [subscription(0)])
+
+    assert len(line.published()) == 1
+
+
 def test_a_deleted_topic_is_forgotten() -> None:
     line = Line()
     line.tell(line.gateway(), [subscription(0)])

@@ -63,12 +63,17 @@ class BrokerAddress:
         else:
             await loop.create_connection(new_protocol, self.host, self.port)
 
-    async def listen(self, new_protocol: NewProtocol, tls: NodeTls | None = None) -> Listening:
-        """Accept gateways; a socket file is only for this user. Usage when that fails."""
+    async def listen(
+        self,
+        new_protocol: NewProtocol,
+        tls: NodeTls | None = None,
+        roles: tuple[str, ...] = (GATEWAY,),
+    ) -> Listening:
+        """Accept nodes of these roles; a socket file is for this user. Usage when that fails."""
         loop = asyncio.get_running_loop()
         try:
             if self.socket is None and tls is not None:
-                return await tls.listen(self.host, self.port, new_protocol, role=GATEWAY)
+                return await tls.listen(self.host, self.port, new_protocol, roles=roles)
             if self.socket is None:
                 return await loop.create_server(new_protocol, self.host, self.port)
             _prepare_socket(self.socket)

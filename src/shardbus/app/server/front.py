@@ -401,6 +401,21 @@ def _chores(
     ]
 
 
+async def tend(bus: Bus, stopping: asyncio.Event) -> None:
+    """What a bus needs also when it has no clients, until told to stop."""
+
+    async def until_stopped() -> None:
+        await bus.open_timed()
+        await stopping.wait()
+
+    chores = [
+        Forwarder(bus).run(),
+        _sweep_now_and_then(bus),
+        TransactionRecovery(bus, bus.clock).run(),
+    ]
+    await alongside(until_stopped(), chores)
+
+
 async def _sweep_now_and_then(bus: Bus) -> None:
     """Remove what deletions and crashes left behind, if a broker was away at the time."""
     waited_s = 0

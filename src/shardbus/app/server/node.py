@@ -17,11 +17,12 @@ from shardbus.app.server import garbage
 from shardbus.app.server.broker_address import BrokerAddress
 from shardbus.app.server.data_directory import data_directory
 from shardbus.app.server.node_broker import NodeBroker, about_node
+from shardbus.app.server.node_caretaker import Caretaker
 from shardbus.app.server.node_gateway import serve_cluster
 from shardbus.app.server.node_links import NodeLinks
 from shardbus.app.server.node_name import BROKER, GATEWAY, LANE, ROLES
 from shardbus.app.server.node_tls import NodeTls
-from shardbus.app.server.serving import log_to_stderr, stop_on_signals
+from shardbus.app.server.serving import alongside, log_to_stderr, stop_on_signals
 from shardbus.app.server.settings import Settings
 from shardbus.app.server.store_kinds import cluster_of, new_namespace_id
 from shardbus.broker.clock import SystemClock
@@ -104,7 +105,8 @@ async def _serve(options: NodeOptions, settings: Settings, cluster: SharedStores
         else:
             garbage.calm()
             click.echo(f"ready {options.name} {where}")
-            await _until(stopping, broker)
+            caretaker = Caretaker(options.name, cluster, links, settings, broker, clock)
+            await alongside(_until(stopping, broker), [caretaker.run()])
             await broker.leave()
     finally:
         await broker.close()

@@ -7,6 +7,7 @@ import json
 import logging
 import secrets
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, final
 
@@ -19,12 +20,15 @@ from shardbus.broker.backup.call import BackupDoor
 from shardbus.broker.clock import TimedClock
 from shardbus.broker.cluster.driver import LeaseDriver
 from shardbus.broker.cluster.leased_slot import LeasedSlot
-from shardbus.broker.cluster.served import ServedSlots, SlotParts
+from shardbus.broker.cluster.reading import CatalogueReader
+from shardbus.broker.cluster.served import OpenSlot, ServedSlots, SlotParts
+from shardbus.broker.fragment.storage import ThreadWorker
 from shardbus.broker.remote.endpoint import Endpoint
 from shardbus.broker.remote.served_gateway import Gateway
 from shardbus.broker.wire.frames import NONCE_BYTES
 from shardbus.core.cluster.keeper import Keeper
 from shardbus.stores.base.cluster import SharedStore, SharedStores
+from shardbus.stores.base.store import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +71,10 @@ class NodeBroker:
         self._server: Listening | None = None
         self.drivers: list[LeaseDriver] = []
         self._boards: list[ServedSlots] = []
+        self._sight = cluster.catalogue_sight(name)
+        self._worker = ThreadWorker("catalogue-sight", self._loop)
+        self.reader = CatalogueReader(self._sight, self._open_slots, self._worker, loop=self._loop)
+        self._reading: asyncio.Task[None] | None = None
 
     async def listen(self, address: BrokerAddress) -> BrokerAddress:
         """Accept gateways; where they are to connect."""
@@ -76,8 +84,13 @@ class NodeBroker:
     def start(self, about: str) -> None:
         """Join the databases, as a process that was not there before."""
         nonce = secrets.randbits(_NONCE_BITS) or 1
+        self._reading = self._loop.create_task(self.reader.run())
+        self._reading.add_done_callback(_read)
         for store in self._cluster.stores:
-            self._lead(store, about, nonce)
+            self._lead(store, about, nonce, self.reader.wake)
+
+    def serves(self, slot: int) -> bool:
+        return bool(self.drivers) and self.drivers[slot % len(self.drivers)].serves(slot)
 
     def problems(self) -> list[str]:
         found = [
@@ -109,15 +122,26 @@ class NodeBroker:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
+        await self._end_reading()
         for driver in self.drivers:
             driver.close()
         for board in self._boards:
             await board.closed()
 
+    async def _end_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            await asyncio.gather(self._reading, return_exceptions=True)
+        self._worker.submit(self._sight.close, _ignored)
+        await asyncio.to_thread(self._worker.close)
+
+    def _open_slots(self) -> list[OpenSlot]:
+        return [slot for board in self._boards for slot in board.open_slots()]
+
     def _accept(self, slot: int) -> Gateway | None:
         return self._boards[slot % len(self._boards)].accept(slot) if self._boards else None
 
-    def _lead(self, store: SharedStore, about: str, nonce: int) -> None:
+    def _lead(self, store: SharedStore, about: str, nonce: int, wake: Callable[[], None]) -> None:
         keeper = Keeper(self._name, nonce, store.cluster_id, store.timeline)
         driver = LeaseDriver(
             keeper,
@@ -126,6 +150,7 @@ class NodeBroker:
             name=f"{self._name} in store {store.index}",
         )
         board = ServedSlots(driver, lambda lease: self._parts(store, lease), loop=self._loop)
+        board.on_open = wake
         self.drivers.append(driver)
         self._boards.append(board)
         driver.start(board)
@@ -144,3 +169,12 @@ class NodeBroker:
         part = store_part(broker, kept, settings.backup_dir, self._loop)
         endpoint.add_answerer(BackupDoor([part]))
         return SlotParts(broker, endpoint, part.close)
+
+
+def _read(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        log.error("the catalogue is not read any more", exc_info=task.exception())
+
+
+def _ignored(_: StoreError | None) -> None:
+    """Nobody waits for it."""

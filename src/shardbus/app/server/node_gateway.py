@@ -6,18 +6,20 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, final
 
 from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.server.broker_address import parse_broker_address
 from shardbus.app.server.broker_store import catalogue_part
 from shardbus.app.server.cluster import Follower, in_turn, whenever
-from shardbus.app.server.front import ReadyLine, namespace_settings, serve_clients
+from shardbus.app.server.front import ReadyLine, namespace_settings, serve_clients, tend
 from shardbus.app.server.node_links import NodeLinks
 from shardbus.app.server.serving import Work, alongside
 from shardbus.app.server.settings import Settings
 from shardbus.broker.access.auth import Authorizer
 from shardbus.broker.backup.call import RemotePart
+from shardbus.broker.backup.part import LocalPart
 from shardbus.broker.bus import Bus
 from shardbus.broker.clock import TimedClock
 from shardbus.broker.cluster.slot_map import SlotMap
@@ -40,6 +42,20 @@ BROKERS_WAIT_S: Final = 15.0
 OWNER_WAIT_S: Final = 4.0
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class ClusterBus:
+    """A bus over all slots of a cluster, wherever they are served, and what belongs to it."""
+
+    bus: Bus
+    remotes: Sequence[RemoteBroker]
+    part: LocalPart
+    view: ClusterView
+
+
+Use = Callable[[ClusterBus], Work]
+
+
 async def serve_cluster(  # noqa: PLR0913 - what a gateway is made of
     cluster: SharedStores,
     links: NodeLinks,
@@ -52,27 +68,83 @@ async def serve_cluster(  # noqa: PLR0913 - what a gateway is made of
     node_problems: Callable[[], list[str]],
 ) -> None:
     """Serve clients until told to stop; Unavailable when the catalogue cannot be read."""
-    loop = asyncio.get_running_loop()
-    lookouts = [store.lookout(name) for store in cluster.stores]
-    slot_map = SlotMap(lookouts, loop=loop)
-    lot = ParkingLot()
-    remotes = [
-        RemoteBroker(
-            Identity(name, broker_name(slot), links.secret),
-            _dial(slot_map, links, slot),
-            loop=loop,
-            new_nonce=lambda: secrets.token_bytes(NONCE_BYTES),
-            lot=lot,
+
+    def serve(found: ClusterBus) -> Work:
+        remotes = found.remotes
+        return serve_clients(
+            settings,
+            found.bus,
+            stopping,
+            broker_names=[remote.name for remote in remotes],
+            outages=lambda: [remote.problem() for remote in remotes],
+            backups=KeptBackups(
+                [RemotePart(remote.name, remote.ask) for remote in remotes],
+                found.part,
+                directory=settings.backup_dir,
+                data_dir=settings.data_dir,
+                clock=clock,
+            ),
+            hooks=ReadyLine(settings),
+            cluster=found.view,
         )
-        for slot in range(cluster.slot_count)
-    ]
-    slot_map.on_moved = lambda slot: remotes[slot].moved()
-    slot_map.is_urgent = lambda: not all(remote.is_up for remote in remotes)
-    shown = [store.shown for store in cluster.stores]
-    view = ClusterView(cluster.cluster_id, shown, slot_map, lot, clock, node_problems)
-    work = _serve_namespace(cluster, remotes, settings, stopping, slot_map, view)
-    chores = [slot_map.run(name, about), *(remote.run() for remote in remotes)]
-    await alongside(work, chores)
+
+    made = _Making(cluster, links, settings, clock, name, about)
+    await made.use(serve, stopping, node_problems)
+
+
+async def care_for_cluster(
+    cluster: SharedStores,
+    links: NodeLinks,
+    settings: Settings,
+    clock: TimedClock,
+    stopping: asyncio.Event,
+    *,
+    name: str,
+) -> None:
+    """Do what every gateway does for all entities, without clients: forward messages, and finish
+    transactions and deletions. Unavailable when the catalogue cannot be read.
+    """
+    made = _Making(cluster, links, settings, clock, name, about="")
+    await made.use(lambda found: tend(found.bus, stopping), stopping, list)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """What a bus over a cluster is made of."""
+
+    cluster: SharedStores
+    links: NodeLinks
+    settings: Settings
+    clock: TimedClock
+    name: str
+    about: str
+
+    async def use(
+        self, use: Use, stopping: asyncio.Event, node_problems: Callable[[], list[str]]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        cluster, links = self.cluster, self.links
+        lookouts = [store.lookout(self.name) for store in cluster.stores]
+        slot_map = SlotMap(lookouts, loop=loop)
+        lot = ParkingLot()
+        remotes = [
+            RemoteBroker(
+                Identity(self.name, broker_name(slot), links.secret),
+                _dial(slot_map, links, slot),
+                loop=loop,
+                new_nonce=lambda: secrets.token_bytes(NONCE_BYTES),
+                lot=lot,
+            )
+            for slot in range(cluster.slot_count)
+        ]
+        slot_map.on_moved = lambda slot: remotes[slot].moved()
+        slot_map.is_urgent = lambda: not all(remote.is_up for remote in remotes)
+        shown = [store.shown for store in cluster.stores]
+        view = ClusterView(cluster.cluster_id, shown, slot_map, lot, self.clock, node_problems)
+        work = _with_namespace(cluster, remotes, self.settings, stopping, slot_map, view, use)
+        chores = [slot_map.run(self.name, self.about), *(remote.run() for remote in remotes)]
+        await alongside(work, chores)
 
 
 def _dial(slot_map: SlotMap, links: NodeLinks, slot: int) -> Dial:
@@ -83,13 +155,14 @@ def _dial(slot_map: SlotMap, links: NodeLinks, slot: int) -> Dial:
     return dial
 
 
-async def _serve_namespace(
+async def _with_namespace(  # noqa: PLR0913 - what a gateway is made of
     cluster: SharedStores,
     remotes: list[RemoteBroker],
     settings: Settings,
     stopping: asyncio.Event,
     slot_map: SlotMap,
     view: ClusterView,
+    use: Use,
 ) -> None:
     loop = asyncio.get_running_loop()
     clock = view.clock
@@ -116,22 +189,7 @@ async def _serve_namespace(
             loop=loop,
             new_seed=lambda: secrets.token_bytes(TOKEN_SEED_BYTES),
         )
-        work = serve_clients(
-            settings,
-            bus,
-            stopping,
-            broker_names=[remote.name for remote in remotes],
-            outages=lambda: [remote.problem() for remote in remotes],
-            backups=KeptBackups(
-                [RemotePart(remote.name, remote.ask) for remote in remotes],
-                part,
-                directory=settings.backup_dir,
-                data_dir=settings.data_dir,
-                clock=clock,
-            ),
-            hooks=ReadyLine(settings),
-            cluster=view,
-        )
+        work = use(ClusterBus(bus, remotes, part, view))
         await alongside(work, _following(namespace, catalogue, remotes, slot_map))
     finally:
         await part.close()

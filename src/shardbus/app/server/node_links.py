@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final, cast, final
 
 from shardbus.app.server.broker_address import BrokerAddress, Listening, NewProtocol
+from shardbus.app.server.node_name import BROKER, GATEWAY
 from shardbus.app.server.node_tls import NodeTls
 
 log = logging.getLogger(__name__)
@@ -43,11 +44,15 @@ class NodeLinks:
 
     async def dial(self, address: BrokerAddress, slot: int, new_protocol: NewProtocol) -> None:
         """Connect to a slot; OSError when nobody answers, or somebody else."""
-        await address.dial(lambda: _Calling(slot, new_protocol()), self._as_gateway)
+        await address.dial(
+            lambda: _Calling(slot, new_protocol()), self._as_gateway or self._as_broker
+        )
 
     async def listen(self, address: BrokerAddress, accept: Accept) -> Listening:
         """Usage when that fails."""
-        return await address.listen(lambda: _Caller(self, accept), self._as_broker)
+        # Also brokers: while there is no gateway, one of them does what gateways do.
+        roles = (GATEWAY, BROKER)
+        return await address.listen(lambda: _Caller(self, accept), self._as_broker, roles)
 
     def called(self) -> bool:
         """Count a connection that has not said what it wants; False if there are too many."""

@@ -137,9 +137,9 @@ class NodeTls:
         door.open(new_protocol())
 
     async def listen(
-        self, host: str, port: int, new_protocol: NewProtocol, *, role: str
+        self, host: str, port: int, new_protocol: NewProtocol, *, roles: tuple[str, ...]
     ) -> NodeServer:
-        """Accept nodes of our cluster with this role; OSError when that is not possible."""
+        """Accept nodes of our cluster with one of these roles; OSError when that fails."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         sockets: list[socket.socket] = []
@@ -154,7 +154,7 @@ class NodeTls:
             listening.bind((address[0], chosen, *address[2:]))
             listening.listen(BACKLOG)
             listening.setblocking(False)
-        return NodeServer(self, sockets, new_protocol, role)
+        return NodeServer(self, sockets, new_protocol, roles)
 
     def server_context(self) -> ssl.SSLContext:
         self.refresh()
@@ -167,15 +167,19 @@ class NodeTls:
 
 @final
 class NodeServer:
-    """Listens for nodes of one role, until it is closed."""
+    """Listens for nodes of some roles, until it is closed."""
 
     def __init__(
-        self, tls: NodeTls, sockets: list[socket.socket], new_protocol: NewProtocol, role: str
+        self,
+        tls: NodeTls,
+        sockets: list[socket.socket],
+        new_protocol: NewProtocol,
+        roles: tuple[str, ...],
     ) -> None:
         self.sockets = sockets
         self._tls = tls
         self._new_protocol = new_protocol
-        self._role = role
+        self._roles = roles
         self._loop = asyncio.get_running_loop()
         # Handshakes: the loop alone does not keep a task alive.
         self._strangers: set[asyncio.Task[None]] = set()
@@ -242,7 +246,8 @@ class NodeServer:
         except asyncio.CancelledError:
             connection.close()
             raise
-        why = self._tls.refusal(door, self._role, None)
+        reasons = [self._tls.refusal(door, role, None) for role in self._roles]
+        why = reasons[0] if all(reasons) else ""
         if why:
             self._tell(peer, why)
             door.refuse(why)

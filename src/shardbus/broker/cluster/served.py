@@ -36,11 +36,16 @@ class SlotParts:
 
 
 @final
-class _Served:
-    """One slot, from its taking to its loss."""
+class OpenSlot:
+    """One slot, from its taking to its loss.
+
+    `told_version` is the version of the catalogue that it was told last; 0: it knows nothing.
+    """
 
     def __init__(self, lease: LeasedSlot, parts: SlotParts) -> None:
         self.lease = lease
+        self.number = lease.slot
+        self.told_version = 0
         self.broker = parts.broker
         self.endpoint = parts.endpoint
         self.close = parts.close
@@ -51,7 +56,9 @@ class _Served:
 
 @final
 class ServedSlots:
-    """A `driver.SlotBoard` for the slots of one database. Use `run` beside it."""
+    """A `driver.SlotBoard` for the slots of one database. `on_open` is called for each that
+    gateways are let in to.
+    """
 
     def __init__(
         self,
@@ -60,15 +67,20 @@ class ServedSlots:
         *,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        self.on_open: Callable[[], None] = _nothing
         self._driver = driver
         self._make = make
         self._loop = loop
-        self._slots: dict[int, _Served] = {}
+        self._slots: dict[int, OpenSlot] = {}
         # Also of slots that are gone and whose stores are being closed.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def slots(self) -> list[int]:
         return sorted(self._slots)
+
+    def open_slots(self) -> list[OpenSlot]:
+        """Those that gateways are let in to."""
+        return [served for served in self._slots.values() if served.is_open]
 
     def accept(self, slot: int) -> Gateway | None:
         """A connection of a gateway to a slot; None if it is not served here."""
@@ -81,7 +93,7 @@ class ServedSlots:
         parts = self._make(lease)
         if data:
             parts.broker.inherit(read_handed(data))
-        served = _Served(lease, parts)
+        served = OpenSlot(lease, parts)
         served.endpoint.may_take = lambda: self._may_take(served)
         served.endpoint.may_give = lambda: self._may_give(served)
         self._slots[lease.slot] = served
@@ -119,17 +131,18 @@ class ServedSlots:
         if not task.cancelled() and task.exception() is not None:
             log.error("a slot ended with an internal error", exc_info=task.exception())
 
-    def _may_take(self, served: _Served) -> bool:
+    def _may_take(self, served: OpenSlot) -> bool:
         return not served.is_draining and self._driver.serves(served.lease.slot)
 
-    def _may_give(self, served: _Served) -> bool:
+    def _may_give(self, served: OpenSlot) -> bool:
         driver = self._driver
         return not served.lease.is_dropped and driver.keeper.is_leased(driver.now_ms())
 
-    async def _serve(self, served: _Served) -> None:
+    async def _serve(self, served: OpenSlot) -> None:
         try:
             async with served.endpoint as endpoint:
                 served.is_open = True
+                self.on_open()
                 await served.gone.wait()
                 served.is_open = False
                 endpoint.hang_up(f"slot {served.lease.slot} is served by another broker")
@@ -145,7 +158,7 @@ class ServedSlots:
                 return
             await asyncio.sleep(LOOK_S)
 
-    async def _drain(self, served: _Served) -> None:
+    async def _drain(self, served: OpenSlot) -> None:
         """Until the slot is given away, or is to be served again."""
         while served.is_draining:
             if served.broker.is_resting and not served.endpoint.is_asked:
@@ -153,3 +166,7 @@ class ServedSlots:
                 self._driver.drained(served.lease.slot, data)
                 await asyncio.sleep(AGAIN_S)
             await asyncio.sleep(LOOK_S)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

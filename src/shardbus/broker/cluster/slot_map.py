@@ -81,13 +81,15 @@ class SlotMap:
         return address
 
     async def run(self, name: str, about: str) -> None:
-        """Look, and report that this gateway is there, until cancelled."""
+        """Look, and report that this gateway is there, until cancelled; without `about` it is no
+        gateway.
+        """
         reported_s = -REPORT_S
         try:
             while True:
                 for watched in self._watched:
                     self._look(watched)
-                if self._loop.time() - reported_s >= REPORT_S:
+                if about and self._loop.time() - reported_s >= REPORT_S:
                     reported_s = self._loop.time()
                     self._report(name, about)
                 await asyncio.sleep(LOOK_SOON_S if self.is_urgent() else LOOK_S)

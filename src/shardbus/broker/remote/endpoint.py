@@ -79,7 +79,8 @@ class Endpoint:
         self.may_give: Callable[[], bool] = _always
         self.runners: dict[FragmentId, ServedFragment] = {}
         self._monotonic_s = monotonic_s
-        self._answerers: list[Answerer] = [HostCalls(broker)]
+        self._calls = HostCalls(broker)
+        self._answerers: list[Answerer] = [self._calls]
         self._turn_keeper: TurnKeeper | None = None
         self._updated_at_ms: dict[int, int] = {}
         self._told: dict[FragmentId, tuple[str, str]] = {}
@@ -160,6 +161,15 @@ class Endpoint:
         if self._is_newer(entity):
             self.broker.configure(entity, frame.numbers)
         return opened
+
+    def learn(self, entity: Entity, numbers: list[int]) -> None:
+        """Apply a description that the broker has read itself."""
+        if self._is_newer(entity):
+            self.broker.configure(entity, numbers)
+
+    def end_turns(self, last: int) -> None:
+        """Heed no gateway that tells something in a turn up to this one: all of them are over."""
+        self._calls.end_turns(last)
 
     def ask(self, gateway: Gateway, question: Ask) -> None:
         if not self.may_take():

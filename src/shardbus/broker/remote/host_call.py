@@ -114,6 +114,10 @@ class HostCalls:
         self._host = host
         self._topics = TopicHearer(host)
 
+    def end_turns(self, last: int) -> None:
+        """See `topic_call.TopicHearer`."""
+        self._topics.end_turns(last)
+
     async def answer(self, do: str, fields: Fields) -> str | None:
         """The document to answer with; None when the question is not about fragments.
 

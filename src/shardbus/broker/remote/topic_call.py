@@ -112,6 +112,10 @@ class TopicHearer:
     def forget(self, topic_id: int) -> None:
         self._known.pop(topic_id, None)
 
+    def end_turns(self, last: int) -> None:
+        """Refuse what is told in a turn up to this one, which is over."""
+        self._turn = max(self._turn, last + 1)
+
     def _describe(self, topic_id: int, documents: list[object]) -> None:
         known = self._known.setdefault(topic_id, {})
         for document in documents:

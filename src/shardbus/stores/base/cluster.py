@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, final
 
+from shardbus.core.namespace.entity import Entity
 from shardbus.stores.base.catalogue import KeptCatalogue
 from shardbus.stores.base.lease import LeaseTable, SlotLease
 from shardbus.stores.base.package import Durability, KeptStore
@@ -40,6 +41,41 @@ class SharedCatalogue(KeptCatalogue, Protocol):
         ...
 
     def end_turn(self) -> None: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SettledCatalogue:
+    """The entities of a namespace at a moment at which no gateway was changing it.
+
+    `turn` is the number of the last turn. An entity that has not changed is the same object as in
+    the answer before.
+    """
+
+    version: int
+    turn: int
+    entities: Sequence[Entity]
+
+
+class CatalogueSight(Protocol):
+    """The catalogue for a broker, which never changes it. Blocking; may raise StoreError."""
+
+    def glance(self, gateway_age_ms: int) -> tuple[int, int]:
+        """The version of the namespace, 0 if there is none yet, and how many gateways have reported
+        in that time.
+        """
+        ...
+
+    def hold(self) -> SettledCatalogue | None:
+        """Read it, and let no gateway change it until `let_go`; None while one is changing it.
+
+        Whoever holds it for too long loses it: then `let_go` raises StoreError.
+        """
+        ...
+
+    def let_go(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class SharedStore(Protocol):
@@ -89,3 +125,5 @@ class SharedStores(Protocol):
     def slot_count(self) -> int: ...
 
     def open_catalogue(self, now_ms: int) -> SharedCatalogue: ...
+
+    def catalogue_sight(self, name: str) -> CatalogueSight: ...

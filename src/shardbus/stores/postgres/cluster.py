@@ -15,6 +15,7 @@ from shardbus.stores.base.cluster import Making
 from shardbus.stores.base.lease import SlotLease
 from shardbus.stores.base.package import Durability
 from shardbus.stores.base.store import StoreError
+from shardbus.stores.postgres.catalogue_sight import PostgresCatalogueSight
 from shardbus.stores.postgres.kept_lease import KeptLease
 from shardbus.stores.postgres.leases import PostgresLeases
 from shardbus.stores.postgres.link import Address, Link
@@ -80,6 +81,9 @@ class Cluster:
     def open_catalogue(self, now_ms: int) -> SharedCatalogue:
         address = self.stores[0].address
         return SharedCatalogue(address, now_ms=now_ms, namespace_id=self.cluster_id)
+
+    def catalogue_sight(self, name: str) -> PostgresCatalogueSight:
+        return PostgresCatalogueSight(self.stores[0].address, name)
 
 
 def open_cluster(addresses: Sequence[Address], making: Making) -> Cluster:

@@ -36,10 +36,10 @@ T = TypeVar("T")
 READ_S: Final = 10.0
 RETRY_S: Final = 0.1
 # "SBtu": whoever has it may change the namespace.
-_TURN_LOCK: Final = 0x53427475
+TURN_LOCK: Final = 0x53427475
 # A gateway that hangs in its turn loses it after so long, with its connection.
 _HUNG: Final = "60s"
-_SNAPSHOT: Final = """
+SNAPSHOT: Final = """
 SELECT version, namespace_id, created_at_ms, next_entity_id, rules, rules_checksum,
     e.ids, e.documents, e.checksums, u.ids, u.documents, u.checksums, u.finals
 FROM namespace,
@@ -54,7 +54,7 @@ _CHANGED_TEXT: Final = "another gateway has changed the namespace in the meantim
 
 
 @final
-class _Snapshot:
+class Snapshot:
     """All that the catalogue held at one moment."""
 
     def __init__(self, row: Row) -> None:
@@ -82,7 +82,7 @@ class SharedCatalogue:
         self._address = address
         self._link = Link(address, settings_of("catalogue"))
         self._last_entity_id = 0
-        self._read: _Snapshot | None = None
+        self._read: Snapshot | None = None
         try:
             self._link.fetch(MAKE, namespace_id, now_ms, b"[]", checksum_of(0, "[]"))
         except BaseException:
@@ -93,7 +93,7 @@ class SharedCatalogue:
 
     def take_turn(self) -> tuple[int, int] | None:
         """The number of the turn and the version of the namespace; None: another gateway has it."""
-        if not self._link.fetch("SELECT pg_try_advisory_lock($1)", _TURN_LOCK)[0][0]:
+        if not self._link.fetch("SELECT pg_try_advisory_lock($1)", TURN_LOCK)[0][0]:
             return None
         self._link.execute(f"SET idle_session_timeout = '{_HUNG}'")
         row = self._link.fetch("SELECT nextval('turn'), version FROM namespace")[0]
@@ -177,15 +177,15 @@ class SharedCatalogue:
     def close(self) -> None:
         self._link.close()
 
-    def _snapshot(self) -> _Snapshot:
+    def _snapshot(self) -> Snapshot:
         """What it held at the last call of `entities`: the same moment for all methods."""
         if self._read is None:
-            rows = self._repeated(lambda: self._link.fetch(_SNAPSHOT))
+            rows = self._repeated(lambda: self._link.fetch(SNAPSHOT))
             if not rows:
                 raise StoreError(
                     f"{self._address.shown} has lost the record of its namespace; restore a copy"
                 )
-            self._read = _Snapshot(rows[0])
+            self._read = Snapshot(rows[0])
             self.known_version = self._read.version
         return self._read
 

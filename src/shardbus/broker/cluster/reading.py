@@ -1,0 +1,163 @@
+"""Tells the slots of one process what the catalogue says, whether or not there is a gateway.
+
+Gateways tell brokers the subscriptions of topics whenever they change them. A broker that has just
+taken a slot knows none, and would publish nothing until a gateway comes: so it reads them itself.
+It must not read a list that a gateway is changing, and use it when the gateway has told a newer
+one to the owner before: it reads in turn with them (docs/adr/0103-brokers-read-the-catalogue.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar, final
+
+from shardbus.broker.cluster.served import OpenSlot
+from shardbus.broker.fragment.storage import Worker
+from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.namespace.entity import Entity
+from shardbus.stores.base.cluster import CatalogueSight, SettledCatalogue
+from shardbus.stores.base.store import StoreError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOOK_S: Final = 1.0
+# While a gateway is changing the namespace, or something failed.
+AGAIN_S: Final = 0.1
+# Gateways tell what they change; what one could not tell is read when nobody changes any more.
+CALM_S: Final = 3.0
+# Gateways wait so long at most.
+HOLD_S: Final = 4.0
+# A gateway that has not reported for so long is none.
+GATEWAY_AGE_MS: Final = 15_000
+
+
+@final
+class CatalogueReader:
+    """Use `run`; `wake` it when a slot was opened.
+
+    `version` is that of the namespace, and `gateways` how many there are; both are 0 and -1 until
+    the catalogue was seen.
+    """
+
+    def __init__(
+        self,
+        sight: CatalogueSight,
+        open_slots: Callable[[], Sequence[OpenSlot]],
+        worker: Worker,
+        *,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.version = 0
+        self.gateways = -1
+        self.problem = ""
+        self._sight = sight
+        self._open_slots = open_slots
+        self._worker = worker
+        self._loop = loop
+        self._changed_at_s = 0.0
+        self._woken = asyncio.Event()
+        self._looked = asyncio.Event()
+
+    async def next_look(self) -> None:
+        """Wait until the catalogue was looked at once more, or could not be."""
+        await self._looked.wait()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Runs for ever."""
+        while True:
+            self._woken.clear()
+            try:
+                pause_s = LOOK_S if await self._look() else AGAIN_S
+                self.problem = ""
+            except (Refused, Unavailable) as error:
+                if not self.problem:
+                    log.warning("%s", error)
+                self.problem = str(error)
+                pause_s = LOOK_S
+            looked, self._looked = self._looked, asyncio.Event()
+            looked.set()
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._woken.wait()
+            except TimeoutError:
+                continue
+
+    async def _look(self) -> bool:
+        """Whether all slots know what they have to know now."""
+        version, self.gateways = await self._ask(lambda: self._sight.glance(GATEWAY_AGE_MS))
+        if version != self.version:
+            self.version = version
+            self._changed_at_s = self._loop.time()
+        is_calm = self._loop.time() >= self._changed_at_s + CALM_S
+        behind = [
+            slot
+            for slot in self._open_slots()
+            if slot.told_version == 0 or (is_calm and slot.told_version != version)
+        ]
+        return version == 0 or not behind or await self._read(behind)
+
+    async def _read(self, slots: Sequence[OpenSlot]) -> bool:
+        """Tell slots the catalogue; False while a gateway is changing it."""
+        settled = await self._ask(self._sight.hold)
+        if settled is None:
+            return False
+        try:
+            async with asyncio.timeout(HOLD_S):
+                for slot in slots:
+                    await _tell(slot, settled)
+        except TimeoutError as error:
+            raise Unavailable("the catalogue could not be told to all slots in time") from error
+        finally:
+            await self._ask(self._sight.let_go)
+        # Only now is it certain that no gateway has told something newer in between.
+        for slot in slots:
+            slot.told_version = settled.version
+        return True
+
+    async def _ask(self, work: Callable[[], T]) -> T:
+        answer: asyncio.Future[T | StoreError] = self._loop.create_future()
+
+        def then(result: T | StoreError) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        self._worker.submit(work, then)
+        result = await answer
+        if isinstance(result, StoreError):
+            raise Unavailable(f"The catalogue: {result}")
+        return result
+
+
+async def _tell(slot: OpenSlot, settled: SettledCatalogue) -> None:
+    """As a gateway does that has come back."""
+    if not slot.endpoint.may_take():
+        # It is going away, or has to be sure first that it is ours.
+        raise Unavailable(f"slot {slot.number} cannot be told what the catalogue says now")
+    slot.endpoint.end_turns(settled.turn)
+    here = [entity for entity in settled.entities if entity.numbers_at(slot.number)]
+    for topic in here:
+        if topic.is_topic():
+            subscriptions = [each for each in here if each.topic_id == topic.entity_id]
+            if not slot.broker.publishes_as(topic, subscriptions):
+                numbers = topic.numbers_at(slot.number)
+                await slot.broker.update_topic(topic, subscriptions, numbers)
+    for entity in here:
+        slot.endpoint.learn(entity, entity.numbers_at(slot.number))
+    if slot.told_version == 0:
+        await _start_timed(slot, here)
+
+
+async def _start_timed(slot: OpenSlot, entities: Sequence[Entity]) -> None:
+    """Run the fragments in which messages are or will be due, although nobody asks for them."""
+    known = {entity.entity_id: entity for entity in entities}
+    for fragment in await slot.broker.fragment_ids(is_timed=True):
+        entity = known.get(fragment.entity_id)
+        if entity is not None:
+            slot.broker.runner(entity, fragment.number).start()
