@@ -12,7 +12,7 @@ from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
 from shardbus.core.namespace.entity import QueueSpec
 from shardbus.core.transactions.command import Transact
 from shardbus.gateway.http.api.places import EntityPlaces
-from shardbus.gateway.http.jobs.job import RUNNING_MAX
+from shardbus.gateway.http.jobs.job import RUNNING_MAX, Aside
 from shardbus.gateway.http.jobs.keeper import Jobs
 from tests.unit.gateway.http.memory_shelf import at_once
 from tests.unit.gateway.http.messages_web import Stubborn
@@ -25,8 +25,14 @@ DEAD = "%2F$DeadLetterQueue"
 class Desk(Web):
     """A gateway that runs jobs."""
 
-    def __init__(self) -> None:
+    def __init__(self, aside: Aside = at_once) -> None:
         super().__init__()
+        self._aside = aside
+        self.serve()
+
+    def serve(self) -> None:
+        self.jobs = Jobs(EntityPlaces(self.bus, self.counts, None), self.shelf, self._aside)
+        self.with_groups(self.groups())
         self.serving = self.loop.create_task(self.jobs.run())
         self.pass_s()
 
@@ -34,10 +40,7 @@ class Desk(Web):
         """As after the end of the process: a new gateway over the same shelf."""
         self.serving.cancel()
         self.pass_s()
-        self.jobs = Jobs(EntityPlaces(self.bus, self.counts, None), self.shelf, at_once)
-        self.with_groups(self.groups())
-        self.serving = self.loop.create_task(self.jobs.run())
-        self.pass_s()
+        self.serve()
 
     def call(self, method: str, path: str, body: object = None, *, status: int = 200) -> Json:
         content = b"" if body is None else json.dumps(body).encode()

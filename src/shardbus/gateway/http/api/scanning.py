@@ -80,6 +80,11 @@ class Scan:
     def cursor(self) -> str | None:
         """Where to continue; None at the end."""
         self._settle()
+        return self.place
+
+    @property
+    def place(self) -> str | None:
+        """Where to continue after what was passed, also in the middle of a batch."""
         if all(position == _OVER for position in self._positions):
             return None
         word = "b" if self._is_backward else "f"

@@ -105,6 +105,8 @@ class Kept(Struct, kw_only=True):
     """By fragment: messages that came later are not meant. So what is resubmitted and fails again
     is not resubmitted for ever.
     """
+    entity_id: int = 0
+    """Another entity of the same name is not meant. 0: of a job that was kept before this was."""
 
 
 class Aside(Protocol):

@@ -62,6 +62,7 @@ class Jobs:
         self._jobs: dict[str, Kept] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._is_serving = False
+        self._starting = 0
 
     async def run(self) -> None:
         """Continue the jobs that were running, and let jobs run until cancelled."""
@@ -140,17 +141,21 @@ class Jobs:
         self._check(place, new, destination)
         if not self._is_serving:
             raise Unavailable("The server does not run jobs yet: try again.")
-        running = sum(kept.job.state not in ENDED for kept in self._jobs.values())
-        if running >= RUNNING_MAX and not new.is_dry_run:
-            raise Refused(
-                QUOTA_EXCEEDED, f"{running} jobs are running, the maximum: wait, or stop one."
-            )
-        kept = await self._new(place, new, destination)
         if new.is_dry_run:
-            return kept.job
-        await self._make_room()
-        await self._aside(partial(self._shelf.put, kept))
-        self._jobs[kept.job.id] = kept
+            return (await self._new(place, new, destination)).job
+        running = sum(kept.job.state not in ENDED for kept in self._jobs.values())
+        if running + self._starting >= RUNNING_MAX:
+            raise Refused(
+                QUOTA_EXCEEDED, f"{RUNNING_MAX} jobs are running, the maximum: wait, or stop one."
+            )
+        self._starting += 1
+        try:
+            kept = await self._new(place, new, destination)
+            await self._make_room()
+            await self._aside(partial(self._shelf.put, kept))
+            self._jobs[kept.job.id] = kept
+        finally:
+            self._starting -= 1
         self._start(kept)
         return kept.job
 
@@ -180,6 +185,14 @@ class Jobs:
         now_ms = self._places.bus.clock.now_ms()
         _, total = await scan_of(self._places, place)
         statistics = await self._places.bus.namespace.statistics(place.handle.entity)
+        away = [part for part in statistics.fragments if not part.is_counted]
+        if away:
+            # Their last numbers are unknown, so nothing could be told from what comes later.
+            numbers = ", ".join(str(part.number) for part in away)
+            raise Unavailable(
+                f"Fragments of '{place.handle.entity.name}' are unavailable ({numbers}): "
+                f"{away[0].reason}. Start the job when they are back."
+            )
         moment = format_moment(now_ms)
         job_id = f"{moment[:10].replace('-', '')}-{moment[11:19].replace(':', '')}"
         job = Job(
@@ -196,7 +209,7 @@ class Jobs:
             warnings=self._warnings(place.handle, new),
         )
         lasts = [sequence_number(part.number, part.sent_total) for part in statistics.fragments]
-        return Kept(job=job, lasts=lasts)
+        return Kept(job=job, lasts=lasts, entity_id=place.handle.entity.entity_id)
 
     def _warnings(self, handle: EntityHandle, new: NewJob) -> list[str]:
         entity = handle.entity

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import BinaryIO, Final, final
 
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.operations.transactions import Transactor
-from shardbus.core.errors import NOT_FOUND, Refused, Unavailable
+from shardbus.core.errors import MESSAGE_LOCK_LOST, NOT_FOUND, Refused, Unavailable
 from shardbus.core.limits import DEFERRED_COUNT_MAX
 from shardbus.core.message import ACTIVE, Entry, Message
 from shardbus.core.messages.command import COMPLETE, Delivery, Settle
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 CHUNK_COUNT: Final = 100
 SAVE_MS: Final = 1_000
 RETRY_MS: Final = 1_000
+_TAIL_BYTES: Final = 64 * 1024
 RETRIES_MAX: Final = 120
 """A fragment that does not come back within about two minutes ends the job."""
 
@@ -41,11 +43,17 @@ class Stopped(Exception):
 
 
 @final
+class _Locked(Exception):
+    """Messages are locked for a while, perhaps by this job before it was interrupted."""
+
+
+@final
 class JobRun:
     """Walks over the line, and does the work for selected messages in chunks.
 
     The place to continue is kept at least once a second. Whatever was done after that is looked
-    for again after a crash, and not found: its messages are gone.
+    for again after a crash, and not found: its messages are gone. Progress and place move together,
+    chunk by chunk, so that an interruption between them is none.
     """
 
     def __init__(
@@ -65,6 +73,8 @@ class JobRun:
         self._condition = Condition(kept.job.selection)
         self._file: BinaryIO | None = None
         self._saved_at_s = 0.0
+        self._patient_until_s = 0.0
+        """Until then locked messages are waited for: this job may have locked them before."""
         selection = kept.job.selection
         numbers = selection.numbers
         self._numbers = set(read_numbers(numbers)) if isinstance(numbers, list) else None
@@ -72,25 +82,39 @@ class JobRun:
     async def run(self) -> None:
         """Do everything; Refused, Unavailable or Stopped is raised otherwise."""
         retries = 0
+        if self._job.restarts:
+            self._be_patient()
         try:
             while True:
                 try:
                     await self._walk()
                     return
-                except Unavailable as failure:
+                except _Locked:
+                    self._job.error = "waiting: messages are locked, perhaps by this job before"
+                except (Refused, Unavailable) as failure:
+                    is_lost = isinstance(failure, Refused) and failure.kind == MESSAGE_LOCK_LOST
                     retries += 1
-                    if retries > RETRIES_MAX:
+                    if retries > RETRIES_MAX or not (is_lost or isinstance(failure, Unavailable)):
                         raise
+                    self._be_patient()
                     self._job.error = f"waiting: {failure.message}"
                     log.warning("job %s waits: %s", self._job.id, failure.message)
-                    await asyncio.sleep(RETRY_MS / 1000)
-                    self._check_stop()
+                await asyncio.sleep(RETRY_MS / 1000)
+                self._check_stop()
         finally:
-            await self._save()
-            self._close()
+            try:
+                await self._save()
+            finally:
+                self._close()
 
     async def _walk(self) -> None:
         place = self._places.line_of(self._job.entity)
+        if self._kept.entity_id not in (0, place.handle.entity.entity_id):
+            raise Refused(
+                NOT_FOUND,
+                f"'{place.handle.entity.name}' was deleted and created again after the job began: "
+                "start another job for its messages.",
+            )
         scan, _ = await scan_of(self._places, place)
         if self._kept.cursor is not None:
             scan.resume(self._kept.cursor)
@@ -102,16 +126,29 @@ class JobRun:
             self._check_stop()
             if not batch:
                 return
-            chosen = [entry for entry in batch if self._is_meant(entry)]
-            for at in range(0, len(chosen), CHUNK_COUNT):
-                await self._do(place, chosen[at : at + CHUNK_COUNT])
+            for seen, chosen in self._chunks(batch):
+                self._job.skipped += await self._do(place, chosen) if chosen else 0
+                for entry in seen:
+                    scan.passed(entry)
+                self._kept.cursor = scan.place
+                self._job.examined = examined_before + scan.searched
+                self._job.error = ""
                 self._check_stop()
-            for entry in batch:
-                scan.passed(entry)
-            self._kept.cursor = scan.cursor
-            self._job.examined = examined_before + scan.searched
-            self._job.error = ""
             await self._save_now_and_then()
+
+    def _chunks(self, batch: Sequence[Entry]) -> Iterator[tuple[list[Entry], list[Entry]]]:
+        """A batch in its order: what was looked at, and what of it is meant."""
+        seen: list[Entry] = []
+        chosen: list[Entry] = []
+        for entry in batch:
+            seen.append(entry)
+            if self._is_meant(entry):
+                chosen.append(entry)
+            if len(chosen) == CHUNK_COUNT:
+                yield seen, chosen
+                seen, chosen = [], []
+        if seen:
+            yield seen, chosen
 
     def _check_unavailable(self, scan: Scan) -> None:
         if scan.unavailable:
@@ -131,40 +168,50 @@ class JobRun:
                 return last
         return 0
 
-    async def _do(self, place: EntityPlace, entries: Sequence[Entry]) -> None:
+    async def _do(self, place: EntityPlace, entries: Sequence[Entry]) -> int:
+        """Do the work for some messages; returns how many were skipped."""
         job = self._job
         if job.action == EXPORT:
             await self._write(entries)
             job.done += len(entries)
-            return
+            return 0
         active = [entry for entry in entries if entry.state == ACTIVE]
-        job.skipped += len(entries) - len(active)
+        skipped = len(entries) - len(active)
         if not active:
-            return
+            return skipped
         assert len(active) <= DEFERRED_COUNT_MAX
         numbers = [entry.sequence_number for entry in active]
         locked = await place.handle.operations.lock_numbered(place.line, numbers)
-        job.skipped += len(active) - len(locked)
-        if not locked:
-            return
-        left = list(locked)
+        if locked:
+            skipped += await self._end_all(place, locked)
+        if len(locked) < len(active) and self._now_s() < self._patient_until_s:
+            raise _Locked
+        return skipped + len(active) - len(locked)
+
+    async def _end_all(self, place: EntityPlace, locked: Sequence[Delivery]) -> int:
+        skipped, left = 0, list(locked)
         try:
-            if job.has_backup:
-                await self._write([each.entry for each in locked], locked)
+            if self._job.has_backup:
+                file = await self._write([each.entry for each in locked], locked)
+                # On the disk before the messages are gone from it.
+                await self._aside(partial(os.fsync, file.fileno()))
             for share in _by_fragment(place.handle, locked):
-                await self._end(place, share)
+                skipped += await self._end(place, share)
                 left = [each for each in left if each not in share]
         finally:
             if left:
                 release(place.handle.router, *left)
+        return skipped
 
-    async def _end(self, place: EntityPlace, share: list[Delivery]) -> None:
-        """Remove messages of one fragment, and send them where they go."""
+    async def _end(self, place: EntityPlace, share: list[Delivery]) -> int:
+        """Remove messages of one fragment, and send them where they go; returns how many cannot be
+        read.
+        """
         job = self._job
         if job.action == DELETE:
             await place.handle.operations.settle(Settle(COMPLETE, [each.token for each in share]))
             job.done += len(share)
-            return
+            return 0
         mover = Mover(
             place.handle,
             self._target(),
@@ -180,10 +227,10 @@ class JobRun:
         unread = [each for each in share if all(each is not one for one, _ in readable)]
         if unread:
             release(place.handle.router, *unread)
-            job.skipped += len(unread)
         if readable:
             await mover.move([one for one, _ in readable], [one for _, one in readable])
             job.done += len(readable)
+        return len(unread)
 
     def _target(self) -> EntityHandle:
         handle = self._places.bus.find(self._job.destination.lower())
@@ -195,7 +242,7 @@ class JobRun:
 
     # The export, or the copy of what is removed.
 
-    async def _write(self, entries: Sequence[Entry], locked: Sequence[Delivery] = ()) -> None:
+    async def _write(self, entries: Sequence[Entry], locked: Sequence[Delivery] = ()) -> BinaryIO:
         payloads = {each.entry.sequence_number: each.payload for each in locked}
         lines = b"".join(
             write(
@@ -212,6 +259,7 @@ class JobRun:
         await self._aside(partial(_append, file, lines))
         self._job.export_bytes += len(lines)
         self._job.export_lines += len(entries)
+        return file
 
     def _opened(self) -> BinaryIO:
         if self._file is None:
@@ -222,6 +270,8 @@ class JobRun:
             if self._job.action == EXPORT:
                 # Lines after the place to continue are written again.
                 self._file.truncate(self._job.export_bytes)
+            else:
+                self._file.truncate(_whole_bytes(self._file))
             self._job.export_bytes = self._file.seek(0, os.SEEK_END)
         return self._file
 
@@ -230,14 +280,23 @@ class JobRun:
             self._file.close()
             self._file = None
 
-    # Stopping and keeping.
+    # Stopping, waiting and keeping.
+
+    def _be_patient(self) -> None:
+        """Wait for messages that this job may have locked before it was interrupted."""
+        with suppress(Refused):
+            spec = self._places.line_of(self._job.entity).handle.entity.spec
+            self._patient_until_s = self._now_s() + (spec.lock_ms + RETRY_MS) / 1000
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _check_stop(self) -> None:
         if self._job.state == STOPPING:
             raise Stopped
 
     async def _save_now_and_then(self) -> None:
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._now_s()
         if now_s - self._saved_at_s >= SAVE_MS / 1000:
             self._saved_at_s = now_s
             await self._save()
@@ -251,6 +310,19 @@ class JobRun:
 def _append(file: BinaryIO, lines: bytes) -> None:
     file.write(lines)
     file.flush()
+
+
+def _whole_bytes(file: BinaryIO) -> int:
+    """Where the last whole line ends: a kill may have cut off the one that was being written."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - _TAIL_BYTES)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
 
 
 def _by_fragment(handle: EntityHandle, deliveries: Sequence[Delivery]) -> list[list[Delivery]]:
