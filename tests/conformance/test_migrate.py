@@ -286,3 +286,107 @@ def test_entities_without_messages_are_imported(ends: Ends) -> None:
             for name in ("CreatedAt", "UpdatedAt", "AccessedAt"):
                 document.get("properties", {}).pop(name, None)
         assert there == here
+
+
+# What must not be taken for done.
+
+
+def test_a_journal_knows_an_entity_that_was_created_again(ends: Ends, tmp_path: Path) -> None:
+    """Numbers begin again with an entity: its messages are not those of the journal."""
+    source, target = ends
+    journal = tmp_path / "j"
+    source.run("queue", "create", "orders")
+    source.run("send", "orders", "old", "--partition-key", "k")
+    migrate(ends, journal, "--drain")
+    source.run("queue", "delete", "orders", "--yes")
+    source.run("queue", "create", "orders")
+    source.run("send", "orders", "new", "--partition-key", "k")
+
+    migrate(ends, journal, "--drain")
+
+    assert sorted(target.bodies("orders")) == ["new", "old"]
+
+
+def test_a_target_that_was_deleted_gets_everything_again(ends: Ends, tmp_path: Path) -> None:
+    """A trial, its clean-up, and then the move itself, which must not remove what is nowhere."""
+    source, target = ends
+    journal = tmp_path / "j"
+    source.run("queue", "create", "orders")
+    source.run("topic", "create", "news")
+    source.run("subscription", "create", "news", "all")
+    source.run("send", "orders", "order", "--count", "3")
+    source.run("send", "news", "told")
+    migrate(ends, journal)
+    target.run("queue", "delete", "orders", "--yes")
+    target.run("topic", "delete", "news", "--yes")
+
+    migrate(ends, journal, "--drain")
+
+    assert target.bodies("orders") == ["order"] * 3
+    assert target.bodies("news/Subscriptions/all") == ["told"]
+    assert source.bodies("orders") == source.bodies("news/Subscriptions/all") == []
+
+
+def test_a_topic_with_duplicate_detection_moves_to_every_subscription(
+    ends: Ends, tmp_path: Path
+) -> None:
+    """Each of them has the message, with the same id, and none of them is a duplicate."""
+    source, target = ends
+    source.run("topic", "create", "news", "--duplicate-detection")
+    for name in ("one", "two"):
+        source.run("subscription", "create", "news", name)
+    source.run("send", "news", "told", "--message-id", "m-1")
+
+    migrate(ends, tmp_path / "j", "--drain")
+
+    for name in ("one", "two"):
+        [message] = target.messages(f"news/Subscriptions/{name}")
+        assert (message["body"], message["message_id"]) == ("told", "m-1")
+
+
+def test_messages_that_a_target_would_drop_as_duplicates_stay(ends: Ends, tmp_path: Path) -> None:
+    source, target = ends
+    source.run("queue", "create", "orders")
+    target.run("queue", "create", "orders", "--duplicate-detection")
+    for body in ("first", "second"):
+        source.run("send", "orders", body, "--message-id", "m-1")
+
+    done = CliRunner().invoke(main, words(ends, tmp_path / "j", "--drain"))
+
+    assert sorted(target.bodies("orders") + source.bodies("orders")) == ["first", "second"]
+    assert done.exit_code != 0
+    assert "m-1" in done.stderr and "duplicate" in done.stderr
+
+
+def test_messages_that_wait_on_the_target_are_not_worn_out_by_dead_letters(
+    ends: Ends, tmp_path: Path
+) -> None:
+    """Dead letters pass the line of the target, and a message there must not be delivered."""
+    source, target = ends
+    for bus in ends:
+        bus.run("queue", "create", "orders", "--max-delivery-count", "2")
+    target.run("send", "orders", "waits")
+    for key in ("a", "b", "c"):
+        source.run("send", "orders", "bad", "--partition-key", key)
+    source.run("receive", "orders", "--all", "--dead-letter-reason", "broken")
+
+    done = CliRunner().invoke(main, words(ends, tmp_path / "j", "--drain", "--dead-letters"))
+
+    assert target.bodies("orders") == ["waits"]
+    assert target.bodies("orders/$DeadLetterQueue") == []
+    assert done.exit_code != 0 and "orders" in done.stderr and "empty" in done.stderr
+
+
+def test_messages_that_came_after_their_topic_was_moved_are_told(
+    ends: Ends, tmp_path: Path
+) -> None:
+    source, _ = ends
+    source.run("topic", "create", "news")
+    source.run("subscription", "create", "news", "all")
+    migrate(ends, tmp_path / "j")
+    source.run("send", "news", "late")
+
+    done = CliRunner().invoke(main, words(ends, tmp_path / "j", "--drain"))
+
+    assert source.bodies("news/Subscriptions/all") == ["late"]
+    assert "1 message" in done.stdout and "news/Subscriptions/all" in done.stdout

@@ -3,6 +3,8 @@
 import hashlib
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,14 +29,15 @@ from shardbus.app.setup.model import Blueprint, DeclaredEntity
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
 
+    from shardbus.app.migrate.entities import TargetEntities
     from shardbus.app.migrate.journal import Journal
-    from shardbus.app.migrate.moving import Moved
+    from shardbus.app.migrate.moving import Line, Moved
 
 ACTIVE: Final = "Active"
 AGAIN: Final = "the same command continues"
 _MEMBERS: Final = (
     "line", "sent", "scheduled", "removed", "known", "sessions", "left_deferred", "left_locked",
-    "in_doubt",
+    "in_doubt", "left_late",
 )  # fmt: skip
 
 
@@ -120,28 +123,28 @@ def _migrate(
     with visiting(source) as there, visiting(target) as here:
         found = without_access_rules(read_entities(there, names, with_keys=False))
         _check_sessions(found, options)
-        prepared = TargetEntities(here, found, journal, note if not is_json else _silent)
+        tell = note if not is_json else _silent
+        prepared = TargetEntities((there, here), source.endpoint, found, journal, tell)
         prepared.prepare()
         for entity in found.of_kind(QUEUE):
-            _move(there, entity, "", options, journal, moved)
+            _move(there, prepared, entity, options, journal, moved)
         for topic in found.of_kind(TOPIC):
-            if not prepared.is_finished(topic.path):
-                for entity in found.subscriptions_of(topic):
-                    _move(there, entity, entity.name, options, journal, moved)
+            for entity in found.subscriptions_of(topic):
+                _move(there, prepared, entity, options, journal, moved)
             prepared.finish(topic)
 
 
 def _move(
     there: Current,
+    prepared: "TargetEntities",
     entity: DeclaredEntity,
-    tag: str,
     options: Options,
     journal: "Journal",
     moved: "list[Moved]",
 ) -> None:
     from azure.servicebus import ServiceBusClient
 
-    from shardbus.app.migrate.moving import Line, LineMove
+    from shardbus.app.migrate.moving import LineMove
 
     if entity.elements.get("ForwardTo"):
         # It keeps no messages: its destination has them.
@@ -150,13 +153,7 @@ def _move(
     if status != ACTIVE:
         note(f"{entity.path} is {status} on the source: its messages are not moved")
         return
-    has_sessions = entity.elements.get("RequiresSession") == "true"
-    lock_s = to_ms(entity.elements.get("LockDuration", "1m")) / 1000
-    lines = [Line(entity.path, tag, has_sessions, is_dead=False, lock_s=lock_s)]
-    if options.get("has_dead_letters"):
-        # First: there they are found easily among the messages of the target.
-        lines.insert(0, Line(entity.path, tag, has_sessions, is_dead=True, lock_s=lock_s))
-    for line in lines:
+    for line in _lines(prepared, entity, has_dead_letters=bool(options.get("has_dead_letters"))):
         progress = Progress(f"moving {line.name}")
         with (
             _client(options, "from", ServiceBusClient) as source,
@@ -168,13 +165,34 @@ def _move(
                 journal,
                 is_draining=bool(options.get("is_draining")),
                 advance=progress.advance,
-                left=_counter(there, entity, "dead_letter" if line.is_dead else "active"),
+                counts=(
+                    _counter(there, entity, "dead_letter" if line.is_dead else "active"),
+                    partial(prepared.waiting, entity.kind, entity.path),
+                ),
             )
             moved.append(work.moved)
             try:
                 work.run()
             finally:
                 progress.end()
+
+
+def _lines(
+    prepared: "TargetEntities", entity: DeclaredEntity, *, has_dead_letters: bool
+) -> "list[Line]":
+    from shardbus.app.migrate.moving import Line
+
+    main = Line(
+        entity.path,
+        prepared.life(entity.kind, entity.path),
+        tag=entity.name if entity.topic else "",
+        detects_duplicates=prepared.detects_duplicates(entity.topic or entity.path),
+        is_closed=bool(entity.topic) and prepared.is_finished(entity.topic),
+        has_sessions=entity.elements.get("RequiresSession") == "true",
+        lock_s=to_ms(entity.elements.get("LockDuration", "1m")) / 1000,
+    )
+    # Dead letters first: there they are found easily among the messages of the target.
+    return [replace(main, is_dead=True), main] if has_dead_letters else [main]
 
 
 def _counter(there: Current, entity: DeclaredEntity, name: str) -> Callable[[], int]:
@@ -242,6 +260,12 @@ def _shown(moved: "list[Moved]") -> str:
             told.append(
                 f"{each.line}: {counted(each.left_locked, 'message')} left, locked by receivers: "
                 f"{AGAIN}"
+            )
+        if each.left_late:
+            told.append(
+                f"{each.line}: {counted(each.left_late, 'message')} left, which came after its "
+                "topic was moved: receive them from the source, or delete the topic on the target "
+                "and run the same command"
             )
         if each.in_doubt:
             told.append(

@@ -2,26 +2,31 @@
 
 Nothing can be sent to a single subscription. So each subscription of the target gets, until the
 messages of its topic have been moved, one rule only, which matches messages that are tagged with
-its name and removes the tag. Then it gets the rules of the source.
+its name and removes the tag. Then it gets the rules of the source. Where the topic detects
+duplicates, the copies of one message in several subscriptions would be some: each is sent under an
+id of its own, and the rule gives it back the one that it had.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, final
 
-from shardbus.app.cli.entities.atom import SUBSCRIPTION, TOPIC
+from shardbus.app.cli.entities.atom import SUBSCRIPTION, TOPIC, EntityKind
 from shardbus.app.cli.entities.rule_atom import SQL, AtomRule
 from shardbus.app.cli.failures import Refused
 from shardbus.app.migrate.journal import Journal
-from shardbus.app.migrate.outgoing import TAG
+from shardbus.app.migrate.outgoing import MESSAGE_ID, TAG
 from shardbus.app.setup.application import apply_plan
 from shardbus.app.setup.current import Current
 from shardbus.app.setup.difference import plan
 from shardbus.app.setup.model import Blueprint, DeclaredEntity
 
+DUPLICATES: Final = "RequiresDuplicateDetection"
 _FINISHED: Final = 0
+_LIFE_CHARACTERS: Final = 12
 
 
 @final
@@ -29,9 +34,16 @@ class TargetEntities:
     """Prepares the target, and finishes its topics."""
 
     def __init__(
-        self, target: Current, source: Blueprint, journal: Journal, tell: Callable[[str], None]
+        self,
+        namespaces: tuple[Current, Current],
+        endpoint: str,
+        source: Blueprint,
+        journal: Journal,
+        tell: Callable[[str], None],
     ) -> None:
-        self._target = target
+        """`namespaces` are the source, at `endpoint`, and the target; `source` is what is moved."""
+        self._endpoint = endpoint
+        self._there, self._target = namespaces
         self._source = source
         self._journal = journal
         self._tell = tell
@@ -41,7 +53,7 @@ class TargetEntities:
         for topic in self._source.of_kind(TOPIC):
             self._check_unused(topic)
         missing = [
-            _tagged(entity) if entity.kind is SUBSCRIPTION else entity
+            self._tagged(entity) if entity.kind is SUBSCRIPTION else entity
             for entity in self._source.entities
             if self._target.at(entity.path) is None
         ]
@@ -56,13 +68,35 @@ class TargetEntities:
         if applied.failure is not None:
             raise applied.failure
 
+    def life(self, kind: EntityKind, path: str) -> str:
+        """Names an entity of the source and that of the target, as long as both exist.
+
+        An entity that was deleted and created again has the same path, and perhaps the same numbers
+        for other messages.
+        """
+        created = [
+            "" if found is None else found[1].elements.get("CreatedAt", "")
+            for found in (each.management.look(path, (kind,)) for each in self._ends)
+        ]
+        said = "\n".join([self._endpoint, path.lower(), *created])
+        return hashlib.sha256(said.encode()).hexdigest()[:_LIFE_CHARACTERS]
+
+    def detects_duplicates(self, path: str) -> bool:
+        """Whether the target's queue or topic drops a message whose id it has seen."""
+        found = self._target.at(path)
+        return found is not None and found.elements.get(DUPLICATES) == "true"
+
+    def waiting(self, kind: EntityKind, path: str) -> int:
+        """How many messages can be received from an entity of the target."""
+        return self._target.management.entity(kind, path).counts["active"]
+
     def is_finished(self, topic: str) -> bool:
         """Whether the messages of the topic were moved, and its rules are those of the source."""
-        return self._journal.is_done(_rules_line(topic), _FINISHED)
+        return self._journal.is_done(self._rules_line(topic), _FINISHED)
 
     def finish(self, topic: DeclaredEntity) -> None:
         """Give the subscriptions the rules of the source; from now on nothing is tagged."""
-        self._journal.done(_rules_line(topic.path), [_FINISHED])
+        self._journal.done(self._rules_line(topic.path), [_FINISHED])
         for entity in self._source.subscriptions_of(topic):
             there = {rule.name.lower() for rule in self._target.rules(entity.path)}
             for rule in entity.rules or ():
@@ -83,16 +117,24 @@ class TargetEntities:
                     f"of {topic.path}: delete it there, or leave {topic.path} out of --entities"
                 )
 
+    @property
+    def _ends(self) -> tuple[Current, Current]:
+        return self._there, self._target
 
-def tag_rule(name: str) -> AtomRule:
+    def _tagged(self, entity: DeclaredEntity) -> DeclaredEntity:
+        topic = next(each for each in self._source.of_kind(TOPIC) if each.path == entity.topic)
+        there = self._target.at(topic.path) or topic
+        is_detecting = there.elements.get(DUPLICATES) == "true"
+        return replace(entity, rules=(tag_rule(entity.name, restores_ids=is_detecting),))
+
+    def _rules_line(self, topic: str) -> str:
+        return f"{topic} rules {self.life(TOPIC, topic)}"
+
+
+def tag_rule(name: str, *, restores_ids: bool) -> AtomRule:
     """The rule by which a subscription gets the messages that are tagged with its name."""
     quoted = name.replace("'", "''")
-    return AtomRule(TAG, SQL, f"user.{TAG} = '{quoted}'", action=f"REMOVE user.{TAG}")
-
-
-def _tagged(entity: DeclaredEntity) -> DeclaredEntity:
-    return replace(entity, rules=(tag_rule(entity.name),))
-
-
-def _rules_line(topic: str) -> str:
-    return f"{topic} rules"
+    action = f"REMOVE user.{TAG}"
+    if restores_ids:
+        action += f"; SET sys.MessageId = user.{MESSAGE_ID}; REMOVE user.{MESSAGE_ID}"
+    return AtomRule(TAG, SQL, f"user.{TAG} = '{quoted}'", action=action)

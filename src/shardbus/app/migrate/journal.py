@@ -2,7 +2,8 @@
 
 One JSON document per line. A line `begin` names messages that are about to be sent, a line `done`
 those that the target has accepted. A message that was begun and is not done is in doubt: the
-process may have been killed between the answer and the line.
+process may have been killed between the answer and the line. A line of messages is known by its
+entities' lives too: one that was created again has other messages under the same numbers.
 """
 
 from __future__ import annotations
@@ -15,21 +16,42 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, final
 
-from shardbus.app.cli.failures import Usage
+from msgspec import MsgspecError, Struct, field
+from msgspec.json import decode
+
+from shardbus.app.cli.failures import Refused, Usage
 
 VERSION: Final = 1
 
 
+class _Entry(Struct, forbid_unknown_fields=True):
+    """A line of the file after the first; it has one of `begin`, `done` and `not`."""
+
+    line: str
+    begin: list[int] | None = None
+    session: str = ""
+    ids: list[str] = []
+    done: list[int] | None = None
+    refuted: list[int] | None = field(default=None, name="not")
+
+    def __post_init__(self) -> None:
+        if [self.begin, self.done, self.refuted].count(None) != 2:
+            raise ValueError("it says nothing that is known")
+
+
 @final
 class Journal:
-    """Usage when the file cannot be used: another migration's, or in use."""
+    """Usage when the file cannot be used: another migration's, damaged, or in use. Refused when it
+    cannot be written any more.
+    """
 
     def __init__(self, path: Path, source: str, target: str) -> None:
         self._path = path
         self._done: dict[str, set[int]] = {}
         self._doubtful: dict[str, dict[int, str]] = {}
+        self._ids: dict[str, dict[str, int]] = {}
         try:
-            self._file = path.open("a+b")
+            self._file = path.open("a+b", buffering=0)
         except OSError as error:
             raise Usage(f"the journal {path} cannot be written: {error.strerror}") from error
         try:
@@ -54,26 +76,33 @@ class Journal:
     ) -> None:
         self._file.close()
 
-    def begin(self, line: str, numbers: Sequence[int], session_id: str = "") -> None:
-        """These messages of a line are about to be sent."""
-        self._write({"line": line, "begin": list(numbers), "session": session_id})
-        self._apply_begin(line, list(numbers), session_id)
+    def begin(
+        self, line: str, numbers: Sequence[int], session_id: str = "", ids: Sequence[str] = ()
+    ) -> None:
+        """These messages of a line are about to be sent; `ids` are theirs where the target detects
+        duplicates.
+        """
+        said = _Entry(line, begin=list(numbers), session=session_id, ids=list(ids))
+        more: dict[str, object] = {"ids": said.ids} if ids else {}
+        self._write({"line": line, "begin": said.begin, "session": session_id, **more})
+        self._apply(said)
 
     def done(self, line: str, numbers: Sequence[int]) -> None:
         """The target has accepted these messages."""
         self._write({"line": line, "done": list(numbers)})
-        self._apply_done(line, list(numbers))
+        self._apply(_Entry(line, done=list(numbers)))
 
     def refute(self, line: str, numbers: Sequence[int]) -> None:
         """These messages, which were in doubt, have not reached the target."""
         self._write({"line": line, "not": list(numbers)})
-        self._apply_not(line, list(numbers))
+        self._apply(_Entry(line, refuted=list(numbers)))
 
     def is_done(self, line: str, number: int) -> bool:
         return number in self._done.get(line, ())
 
-    def done_count(self, line: str) -> int:
-        return len(self._done.get(line, ()))
+    def number_of_id(self, line: str, message_id: str) -> int | None:
+        """The message of a line that was sent with this id, where ids are kept."""
+        return self._ids.get(line, {}).get(message_id)
 
     def in_doubt(self, line: str) -> dict[int, str]:
         """Messages that may or may not have reached the target, with their sessions."""
@@ -86,36 +115,54 @@ class Journal:
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
             self._file.truncate(len(whole))
-        lines = [json.loads(line) for line in whole.splitlines()]
+        lines = whole.splitlines()
         if not lines:
             self._write(head)
             return
-        if lines[0] != head:
+        self._check_head(lines[0], head)
+        for number, line in enumerate(lines[1:], 2):
+            try:
+                self._apply(decode(line, type=_Entry))
+            except (MsgspecError, ValueError) as error:
+                raise self._damaged(number, error) from error
+
+    def _check_head(self, line: bytes, head: dict[str, object]) -> None:
+        try:
+            found = decode(line, type=dict[str, object])
+        except (MsgspecError, ValueError) as error:
+            raise self._damaged(1, error) from error
+        if found != head:
             raise Usage(
-                f"the journal {self._path} is of another migration (from {lines[0].get('from')} "
-                f"to {lines[0].get('to')}): give another file with --journal"
+                f"the journal {self._path} is of another migration (from {found.get('from')} "
+                f"to {found.get('to')}): give another file with --journal"
             )
-        for line in lines[1:]:
-            if "begin" in line:
-                self._apply_begin(line["line"], line["begin"], line["session"])
-            elif "done" in line:
-                self._apply_done(line["line"], line["done"])
-            else:
-                self._apply_not(line["line"], line["not"])
+
+    def _damaged(self, number: int, error: Exception) -> Usage:
+        return Usage(
+            f"the journal {self._path} is damaged in line {number} ({error}): restore the file, or "
+            "give another one with --journal, which sends again what the target has already"
+        )
 
     def _write(self, document: dict[str, object]) -> None:
-        self._file.write(json.dumps(document).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        """One line, which is on the disk afterwards."""
+        left = memoryview(json.dumps(document).encode() + b"\n")
+        try:
+            while left:
+                left = left[os.write(self._file.fileno(), left) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise Refused(
+                f"the journal {self._path} cannot be written: {error.strerror}; nothing is removed "
+                "without it. Mend this, and the same command continues"
+            ) from error
 
-    def _apply_begin(self, line: str, numbers: list[int], session_id: str) -> None:
-        self._doubtful.setdefault(line, {}).update(dict.fromkeys(numbers, session_id))
-
-    def _apply_done(self, line: str, numbers: list[int]) -> None:
-        self._done.setdefault(line, set()).update(numbers)
-        self._apply_not(line, numbers)
-
-    def _apply_not(self, line: str, numbers: list[int]) -> None:
-        doubtful = self._doubtful.get(line, {})
-        for number in numbers:
+    def _apply(self, said: _Entry) -> None:
+        doubtful = self._doubtful.setdefault(said.line, {})
+        if said.begin is not None:
+            doubtful.update(dict.fromkeys(said.begin, said.session))
+            ids = self._ids.setdefault(said.line, {})
+            ids.update(zip(said.ids, said.begin, strict=False))
+            return
+        for number in said.done or said.refuted or ():
             doubtful.pop(number, None)
+        self._done.setdefault(said.line, set()).update(said.done or ())

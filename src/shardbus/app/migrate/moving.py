@@ -33,7 +33,15 @@ from azure.servicebus.exceptions import (
 from shardbus.app.cli.console import counted
 from shardbus.app.cli.failures import Refused
 from shardbus.app.migrate.journal import Journal
-from shardbus.app.migrate.outgoing import DESCRIPTION, ORIGIN, REASON, Outgoing, key_of, outgoing
+from shardbus.app.migrate.outgoing import (
+    DESCRIPTION,
+    ORIGIN,
+    REASON,
+    Outgoing,
+    id_of,
+    key_of,
+    outgoing,
+)
 from shardbus.app.migrate.typed import plain_text
 
 BATCH_COUNT: Final = 100
@@ -59,6 +67,7 @@ class Moved:
     left_deferred: int = 0
     left_locked: int = 0
     in_doubt: int = 0
+    left_late: int = 0
 
 
 @final
@@ -67,18 +76,31 @@ class Line:
     """Messages of the source, and the entity of the target that gets them.
 
     `tag` is the value by which the subscription of the target knows its messages; empty for queues.
+    `life` tells the entities from others that had or will have their path. A line is closed when
+    the subscriptions of its topic have their rules: nothing can be sent to only one of them.
     """
 
     path: str
+    life: str
     tag: str = ""
+    detects_duplicates: bool = False
+    is_closed: bool = False
     has_sessions: bool = False
     is_dead: bool = False
     lock_s: float = 60.0
 
     @property
     def name(self) -> str:
-        """The name in the journal."""
         return self.path + DEAD_LETTERS if self.is_dead else self.path
+
+    @property
+    def key(self) -> str:
+        """The name in the journal."""
+        return f"{self.name} {self.life}"
+
+    def origin(self, number: int) -> str:
+        """The mark of a message on the target."""
+        return f"{self.name}@{number} {self.life}"
 
     @property
     def target(self) -> str:
@@ -97,21 +119,27 @@ class LineMove:
         *,
         is_draining: bool,
         advance: Callable[[int], None],
-        left: Callable[[], int],
+        counts: tuple[Callable[[], int], Callable[[], int]],
     ) -> None:
-        """`clients` are those of the source and of the target; `left` counts the messages of the
-        line on the source, also those that are locked.
+        """`clients` are those of the source and of the target; `counts` tell the messages of the
+        line on the source, also those that are locked, and the active ones of the entity on the
+        target.
         """
         self._source, self._target = clients
         self._line = line
         self._journal = journal
         self._is_draining = is_draining
         self._advance = advance
-        self._left = left
+        self._left, self._waiting = counts
+        self._is_way_free = False
         self.moved = Moved(line.name)
 
     def run(self) -> Moved:
         self._resolve_doubts()
+        if self._line.is_closed:
+            self.moved.left_late = self._late_count()
+            if self.moved.left_late or not self._is_draining:
+                return self.moved
         until_s = time.monotonic() + self._line.lock_s + WAIT_S
         with self._sender() as sender:
             self._pass(sender)
@@ -121,6 +149,19 @@ class LineMove:
                 self._pass(sender)
         self.moved.left_locked = max(0, self._left()) if self._has_locked() else 0
         return self.moved
+
+    def _late_count(self) -> int:
+        """How many messages the journal does not know; sessions were removed with theirs."""
+        if self._line.has_sessions and not self._line.is_dead:
+            return self._left()
+        with self._receiver(self._source) as receiver:
+            numbers = [
+                _number(each)
+                for page in walk(receiver)
+                for each in page
+                if each.state == ServiceBusMessageState.ACTIVE
+            ]
+        return sum(not self._journal.is_done(self._line.key, each) for each in numbers)
 
     def _has_locked(self) -> bool:
         return self._is_draining and self._left() > self.moved.left_deferred
@@ -201,8 +242,12 @@ class LineMove:
         self, messages: Sequence[ServiceBusReceivedMessage]
     ) -> list[ServiceBusReceivedMessage]:
         new = [
-            each for each in messages if not self._journal.is_done(self._line.name, _number(each))
+            each for each in messages if not self._journal.is_done(self._line.key, _number(each))
         ]
+        if new and self._line.is_closed:
+            raise Refused(
+                f"{self._line.name} got a message meanwhile, after its topic was moved; it stays"
+            )
         self.moved.known += len(messages) - len(new)
         return new
 
@@ -211,11 +256,13 @@ class LineMove:
     ) -> None:
         numbers = [_number(each) for each in group]
         made = [self._outgoing(each) for each in group]
-        self._journal.begin(self._line.name, numbers, group[0].session_id or "")
+        if self._line.is_dead:
+            self._check_way()
+        self._begin(group)
         try:
             sender.send_messages(made)
         except MessageSizeExceededError:
-            self._journal.refute(self._line.name, numbers)
+            self._journal.refute(self._line.key, numbers)
             if len(group) == 1:
                 raise Refused(
                     f"message {numbers[0]} of {self._line.name} is larger than the target allows; "
@@ -226,10 +273,46 @@ class LineMove:
             self._send_group(group[half:], sender)
             return
         if self._line.is_dead:
-            self._bury({f"{self._line.name}@{number}" for number in numbers}, group[0].session_id)
-        self._journal.done(self._line.name, numbers)
+            self._bury({self._line.origin(number) for number in numbers}, group[0].session_id)
+        self._journal.done(self._line.key, numbers)
         self.moved.sent += len(group)
         self._advance(len(group))
+
+    def _begin(self, group: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Note that these are about to be sent. Refused when the target would drop one of them."""
+        numbers = [_number(each) for each in group]
+        ids: list[str] = []
+        if self._line.detects_duplicates and not self._line.tag:
+            ids = [id_of(each) for each in group]
+            self._check_ids(dict(zip(numbers, ids, strict=True)))
+        self._journal.begin(self._line.key, numbers, group[0].session_id or "", ids)
+
+    def _check_ids(self, ids: dict[int, str]) -> None:
+        """Two messages of one id are both messages here, and one of them a duplicate there."""
+        seen: dict[str, int] = {}
+        for number, message_id in ids.items():
+            if not message_id:
+                continue
+            other = self._journal.number_of_id(self._line.key, message_id)
+            first = seen.setdefault(message_id, number if other is None else other)
+            if first != number:
+                raise Refused(
+                    f"message {number} of {self._line.name} has the id {message_id!r}, as message "
+                    f"{first} has, and the target would drop it as a duplicate; it and what "
+                    f"follows stays on the source. Receive it there, or move to a "
+                    f"{self._line.target} that was created without duplicate detection"
+                )
+
+    def _check_way(self) -> None:
+        """Dead letters go by the line of the target, where they have to be received."""
+        waiting = 0 if self._is_way_free else self._waiting()
+        if waiting:
+            raise Refused(
+                f"{self._line.path} has {counted(waiting, 'message')} on the target, which would "
+                "be received and counted as delivered while dead letters pass: run it when "
+                f"{self._line.path} is empty there, or without --dead-letters"
+            )
+        self._is_way_free = True
 
     def _bury(self, origins: set[str], session_id: str | None) -> None:
         """Receive these messages on the target and dead-letter them, for their old reasons."""
@@ -268,9 +351,9 @@ class LineMove:
             if not self._new([message]):
                 self._cancel(number)
                 continue
-            self._journal.begin(self._line.name, [number], message.session_id or "")
+            self._begin([message])
             sender.schedule_messages(self._outgoing(message), _due(message))
-            self._journal.done(self._line.name, [number])
+            self._journal.done(self._line.key, [number])
             self.moved.scheduled += 1
             self._advance(1)
             self._cancel(number)
@@ -287,18 +370,24 @@ class LineMove:
             self.moved.removed += 1
 
     def _outgoing(self, message: ServiceBusReceivedMessage) -> Outgoing:
-        origin = f"{self._line.name}@{_number(message)}"
-        line, now = self._line, datetime.now(UTC)
-        return outgoing(message, origin, tag=line.tag, now=now, is_dead=line.is_dead)
+        line = self._line
+        return outgoing(
+            message,
+            line.origin(_number(message)),
+            tag=line.tag,
+            now=datetime.now(UTC),
+            is_dead=line.is_dead,
+            has_own_id=bool(line.tag) and line.detects_duplicates,
+        )
 
     # Doubts of an earlier run.
 
     def _resolve_doubts(self) -> None:
         """Look on the target for messages that were being sent when an earlier run was killed."""
-        doubtful = self._journal.in_doubt(self._line.name)
+        doubtful = self._journal.in_doubt(self._line.key)
         if not doubtful:
             return
-        origins = {f"{self._line.name}@{number}": number for number in doubtful}
+        origins = {self._line.origin(number): number for number in doubtful}
         found: set[int] = set()
         for session_id in sorted(set(doubtful.values())):
             with self._looking_receiver(session_id) as receiver:
@@ -311,9 +400,9 @@ class LineMove:
                 found |= {origins[mark] for mark in _marks(receiver) & origins.keys()}
         missing = sorted(set(doubtful) - found)
         if found:
-            self._journal.done(self._line.name, sorted(found))
+            self._journal.done(self._line.key, sorted(found))
         if missing:
-            self._journal.refute(self._line.name, missing)
+            self._journal.refute(self._line.key, missing)
             self.moved.in_doubt += len(missing)
 
     def _looking_receiver(self, session_id: str) -> AbstractContextManager[ServiceBusReceiver]:

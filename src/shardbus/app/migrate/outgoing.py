@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime, timedelta
 from typing import Final
 
 from azure.servicebus import ServiceBusReceivedMessage
-from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader
+from azure.servicebus.amqp import (
+    AmqpAnnotatedMessage,
+    AmqpMessageBodyType,
+    AmqpMessageHeader,
+    AmqpMessageProperties,
+)
 
 from shardbus.app.cli.failures import Refused
 from shardbus.app.migrate.typed import TYPE, UNSENDABLE, VALUE
@@ -15,9 +21,12 @@ ORIGIN: Final = "shardbus_origin"
 """The property by which a later run knows a message again: its line and number on the source."""
 TAG: Final = "shardbus_migrate"
 """The property by which a subscription of the target gets its messages; its rule removes it."""
+MESSAGE_ID: Final = "shardbus_message_id"
+"""The property with the id of a message that is sent under another one; the rule removes it."""
 PARTITION_KEY: Final = "x-opt-partition-key"
 REASON: Final = "DeadLetterReason"
 DESCRIPTION: Final = "DeadLetterErrorDescription"
+_ID_LENGTH: Final = 32
 _LEAST: Final = timedelta(seconds=1)
 _MS: Final = timedelta(milliseconds=1)
 
@@ -28,12 +37,27 @@ def key_of(message: ServiceBusReceivedMessage) -> str:
     return message.session_id or message.partition_key or ""
 
 
+def id_of(message: ServiceBusReceivedMessage) -> str:
+    """The message id as the dialect compares it; empty without one."""
+    found: object = message.message_id
+    if found is None:
+        return ""
+    return found.decode(errors="replace") if isinstance(found, bytes) else str(found)
+
+
 def outgoing(
-    message: ServiceBusReceivedMessage, origin: str, *, tag: str, now: datetime, is_dead: bool
+    message: ServiceBusReceivedMessage,
+    origin: str,
+    *,
+    tag: str,
+    now: datetime,
+    is_dead: bool,
+    has_own_id: bool = False,
 ) -> Outgoing:
     """With everything that its sender had set; the time to live is what is left of it.
 
-    A dead letter keeps its reason, and has no time to live: it must reach the dead letters.
+    A dead letter keeps its reason, and has no time to live: it must reach the dead letters. With
+    `has_own_id` it is sent under an id that no other message has, and a rule restores its own.
     """
     raw = message.raw_amqp_message
     dropped = (ORIGIN, TAG) if is_dead else (ORIGIN, TAG, REASON, DESCRIPTION)
@@ -51,11 +75,18 @@ def outgoing(
     properties[ORIGIN] = origin
     if tag:
         properties[TAG] = tag
+    own_id = id_of(message) if has_own_id else ""
+    if own_id:
+        properties[MESSAGE_ID] = own_id
     key = message.partition_key
     header = AmqpMessageHeader(time_to_live=None if is_dead else _left_ms(message, now))
     made = _with_body(raw)
     if raw.properties is not None:
         made.properties = raw.properties
+        if own_id:
+            said = AmqpMessageProperties(**dict(raw.properties.items()))
+            said.message_id = hashlib.sha256(origin.encode()).hexdigest()[:_ID_LENGTH]
+            made.properties = said
     made.application_properties = properties
     made.annotations, made.header = {PARTITION_KEY: key} if key else {}, header
     return made
