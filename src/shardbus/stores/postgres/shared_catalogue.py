@@ -1,43 +1,31 @@
 """The catalogue of a cluster: every gateway reads it, and one at a time changes it.
 
-Who has the turn is said by a lock that ends with the connection; that nobody else has written in
-between, by the version of the namespace, which every write compares and raises.
+A gateway has the turn to change it while it holds an advisory lock, which ends with its connection.
+Every write compares and raises the version of the namespace, so a gateway that lost its turn
+without knowing cannot overwrite the changes of another.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar, final
+from typing import Final, final
 
-from shardbus.core.namespace.access import AccessRule
 from shardbus.core.namespace.entity import Entity
-from shardbus.stores.base.catalogue import check_unfinished, rules_from_json, rules_to_json
-from shardbus.stores.base.document import checksum_of, sound_entity
-from shardbus.stores.base.store import NotStored, StoreError, Unfinished
-from shardbus.stores.chunked.chunk import decoded, encoded
-from shardbus.stores.postgres.catalogue import (
-    BEGIN,
-    FINISH,
-    MAKE,
-    PUT,
-    RAISE_IDS,
-    REMOVE,
-    SET_RULES,
+from shardbus.stores.base.store import NotStored, StoreError
+from shardbus.stores.chunked.chunk import decoded
+from shardbus.stores.postgres.catalogue_records import (
+    CatalogueRecords,
+    EntityRecord,
     Statement,
-    document_of,
+    entity_record,
 )
-from shardbus.stores.postgres.copy import CatalogueSnapshot, catalogue_bytes
-from shardbus.stores.postgres.link import Address, Link, LinkLost, Row, ServerRefused
-from shardbus.stores.postgres.schema import settings_of
-
-T = TypeVar("T")
+from shardbus.stores.postgres.link import Address, LinkLost, Row, ServerRefused
 
 READ_S: Final = 10.0
 RETRY_S: Final = 0.1
-# "SBtu": whoever has it may change the namespace.
+# "SBtu": the gateway that holds it has the turn to change the namespace.
 TURN_LOCK: Final = 0x53427475
-# A gateway that hangs in its turn loses it after so long, with its connection.
+# PostgreSQL closes the connection of a gateway that does nothing in its turn for this long.
 _HUNG: Final = "60s"
 SNAPSHOT: Final = """
 SELECT version, namespace_id, created_at_ms, next_entity_id, rules, rules_checksum,
@@ -64,30 +52,23 @@ class Snapshot:
         self.rules_text = decoded(row[4])
         self.rules_checksum: int = row[5]
         columns = [value or [] for value in row[6:]]
-        self.entities = [_document(*each) for each in zip(*columns[:3], strict=True)]
-        documents = [_document(*each) for each in zip(*columns[3:6], strict=True)]
+        self.entities = [entity_record(*each) for each in zip(*columns[:3], strict=True)]
+        documents = [entity_record(*each) for each in zip(*columns[3:6], strict=True)]
         self.unfinished = list(zip(documents, columns[6], strict=True))
 
 
 @final
-class SharedCatalogue:
+class SharedCatalogue(CatalogueRecords):
     """A `base_catalogue.KeptCatalogue` that several gateways have open. For one thread.
 
     `known_version` is the version that was read or written last.
     """
 
     def __init__(self, address: Address, *, now_ms: int, namespace_id: str) -> None:
-        """Open it, or make it; `now_ms` is when a new namespace begins."""
+        """Open the catalogue, or create it; `now_ms` is when a new namespace begins."""
+        super().__init__(address, now_ms=now_ms, namespace_id=namespace_id)
         self.known_version = 0
-        self._address = address
-        self._link = Link(address, settings_of("catalogue"))
-        self._last_entity_id = 0
         self._read: Snapshot | None = None
-        try:
-            self._link.fetch(MAKE, namespace_id, now_ms, b"[]", checksum_of(0, "[]"))
-        except BaseException:
-            self._link.close()
-            raise
 
     # Turns.
 
@@ -114,86 +95,45 @@ class SharedCatalogue:
 
     def entities(self) -> list[Entity]:
         self._read = None
-        found = (sound_entity(row) for row in self._snapshot().entities)
-        return [entity for entity in found if entity is not None]
-
-    def damaged(self) -> list[int]:
-        return [row[0] for row in self._snapshot().entities if sound_entity(row) is None]
-
-    def rules(self) -> list[AccessRule]:
-        read = self._snapshot()
-        try:
-            if checksum_of(0, read.rules_text) == read.rules_checksum:
-                return rules_from_json(read.rules_text)
-        except ValueError:
-            pass
-        raise StoreError(
-            f"the access rules in {self._address.shown} are damaged; restore a copy of the database"
-        )
-
-    def unfinished(self) -> list[Unfinished]:
-        found = [(sound_entity(row), bool(final_)) for row, final_ in self._snapshot().unfinished]
-        return [Unfinished(entity, is_final=final_) for entity, final_ in found if entity]
-
-    def reserve_id(self) -> int:
-        sql = "SELECT next_entity_id FROM namespace"
-        stored = int(self._repeated(lambda: self._link.fetch(sql))[0][0])
-        self._last_entity_id = max(self._last_entity_id + 1, stored)
-        return self._last_entity_id
-
-    def raise_ids(self, above: int) -> None:
-        self._write((RAISE_IDS, (above + 1,)))
-
-    def begin(self, entity: Entity) -> None:
-        check_unfinished(int(self._link.fetch("SELECT count(*) FROM unfinished")[0][0]))
-        self._write(
-            (BEGIN, (entity.entity_id, *document_of(entity))), (RAISE_IDS, (entity.entity_id + 1,))
-        )
-
-    def put(self, entity: Entity) -> None:
-        name_key = encoded(entity.name.lower())
-        self._write(
-            (PUT, (entity.entity_id, name_key, *document_of(entity))),
-            (FINISH, ([entity.entity_id],)),
-            (RAISE_IDS, (entity.entity_id + 1,)),
-        )
-
-    def remove(self, *entity_ids: int) -> None:
-        self._write(*((sql, (list(entity_ids),)) for sql in REMOVE))
-
-    def finish(self, *entity_ids: int) -> None:
-        self._write((FINISH, (list(entity_ids),)))
-
-    def set_rules(self, rules: Sequence[AccessRule]) -> None:
-        text = rules_to_json(rules)
-        self._write((SET_RULES, (encoded(text), checksum_of(0, text))))
-
-    def size_bytes(self) -> int:
-        return catalogue_bytes(self._address)
-
-    def snapshot(self) -> CatalogueSnapshot:
-        return CatalogueSnapshot(self._address)
-
-    def close(self) -> None:
-        self._link.close()
+        return super().entities()
 
     def _snapshot(self) -> Snapshot:
-        """What it held at the last call of `entities`: the same moment for all methods."""
+        """The catalogue at the last call of `entities`: all methods see the same moment."""
         if self._read is None:
-            rows = self._repeated(lambda: self._link.fetch(SNAPSHOT))
+            rows = self._fetch(SNAPSHOT)
             if not rows:
-                raise StoreError(
-                    f"{self._address.shown} has lost the record of its namespace; restore a copy"
-                )
+                raise self._record_lost()
             self._read = Snapshot(rows[0])
             self.known_version = self._read.version
         return self._read
 
-    def _write(self, *statements: Statement) -> None:
-        """All or nothing, unless somebody else has written since we read.
+    def _rules_record(self) -> tuple[str, int]:
+        read = self._snapshot()
+        return read.rules_text, read.rules_checksum
 
-        After a lost connection it is unknown, and must be read again. What was sent may still
-        happen then, if nobody else writes before; all gateways see that by the version.
+    def _entity_records(self) -> list[EntityRecord]:
+        return self._snapshot().entities
+
+    def _unfinished_records(self) -> list[tuple[EntityRecord, bool]]:
+        return self._snapshot().unfinished
+
+    def _fetch(self, sql: str) -> list[Row]:
+        """Read, and try again for some seconds while the server restarts or fails over."""
+        deadline = time.monotonic() + READ_S
+        while True:
+            try:
+                return self._link.fetch(sql)
+            except LinkLost:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_S)
+
+    def _write(self, *statements: Statement) -> None:
+        """Do all statements or none; none if another gateway has written since the last read.
+
+        If the connection is lost, the outcome is unknown, and the catalogue must be read again. The
+        transaction may even take effect after that read, unless another gateway writes first; all
+        gateways notice it by the version.
         """
         self._read = None
         link = self._link
@@ -210,20 +150,5 @@ class SharedCatalogue:
             raise StoreError(str(error)) from error
         self.known_version += 1
         if link.warnings:
-            # Done, but perhaps not on the standby.
+            # The primary has stored it, but perhaps not the standby.
             raise StoreError("; ".join(link.warnings))
-
-    def _repeated(self, work: Callable[[], T]) -> T:
-        """Read, once more and again while the server restarts or fails over."""
-        deadline = time.monotonic() + READ_S
-        while True:
-            try:
-                return work()
-            except LinkLost:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(RETRY_S)
-
-
-def _document(entity_id: int, document: bytes, checksum: int) -> tuple[int, str, int]:
-    return entity_id, decoded(document), checksum
