@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Final
 
 from shardbus.core.namespace.entity import MEGABYTE
-from shardbus.stores.base.cluster import Making, SharedStores
+from shardbus.stores.base.cluster import Making, SeenStores, SharedStores
 from shardbus.stores.base.package import Durability, Site, Stores
 from shardbus.stores.base.store import StoreError
 
@@ -53,13 +53,23 @@ def stores_in_memory(data_dir: Path) -> Stores:
 
 def cluster_of(urls: Sequence[str], making: Making) -> SharedStores:
     """The cluster of some databases, which is made if there is none; StoreError if that fails."""
+    found: SharedStores = _shared_package(urls).cluster(urls, making)
+    return found
+
+
+def seen_cluster(urls: Sequence[str], name: str) -> SeenStores:
+    """The databases of a cluster for somebody who only looks; StoreError if there is none."""
+    found: SeenStores = _shared_package(urls).look(urls, name)
+    return found
+
+
+def _shared_package(urls: Sequence[str]) -> ModuleType:
     kinds = {url.partition(":")[0] for url in urls}
     kind = kinds.pop() if len(kinds) == 1 else ""
     package = _package(kind) if kind in STORES else None
     if package is None or not hasattr(package, "cluster"):
         raise StoreError(f"{' '.join(urls)}: nodes share databases, as in {SHARED_EXAMPLE}")
-    found: SharedStores = package.cluster(urls, making)
-    return found
+    return package
 
 
 def _package(kind: str) -> ModuleType:

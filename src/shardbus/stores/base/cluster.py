@@ -1,7 +1,8 @@
 """Databases that several brokers share, each serving the slots that it leases.
 
 The module of a kind of store that can be shared has a function `cluster(addresses, making) ->
-SharedStores`, beside `stores` (`base/package.py`).
+SharedStores`, beside `stores` (`base/package.py`), and `look(addresses, name) -> SeenStores`, which
+makes and changes nothing.
 """
 
 from __future__ import annotations
@@ -102,6 +103,25 @@ class SharedStore(Protocol):
     def lookout(self, name: str) -> Lookout: ...
 
     def slot(self, lease: SlotLease, durability: Durability) -> KeptStore: ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SeenStore:
+    """A database of a cluster for people; `problem` says why there is no `lookout`."""
+
+    shown: str
+    lookout: Lookout | None
+    problem: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SeenStores:
+    """All databases of a cluster in the order of their numbers, as far as they can be reached."""
+
+    cluster_id: str
+    stores: Sequence[SeenStore]
 
 
 class SharedStores(Protocol):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from shardbus.stores.base.cluster import Making
+from shardbus.stores.base.cluster import Making, SeenStore, SeenStores
 from shardbus.stores.base.lease import SlotLease
 from shardbus.stores.base.package import Durability
 from shardbus.stores.base.store import StoreError
@@ -119,9 +119,39 @@ def find_cluster(addresses: Sequence[Address]) -> Cluster:
     _check_alike(addresses, rows)
     opened = [row for row in rows if row is not None]
     if len(opened) < len(addresses):
-        shown = ", ".join(address.shown for address in addresses)
-        raise StoreError(f"{shown}: there is no cluster of Shardbus yet; start `shardbus node`")
+        raise StoreError(_no_cluster(addresses))
     return Cluster(opened)
+
+
+def _no_cluster(addresses: Sequence[Address]) -> str:
+    shown = ", ".join(address.shown for address in addresses)
+    return f"{shown}: there is no cluster of Shardbus yet; start `shardbus node`"
+
+
+def look_at(addresses: Sequence[Address], name: str) -> SeenStores:
+    """The databases of a cluster, also if some of them cannot be reached. Nothing is changed.
+
+    StoreError if none can be reached, or if they are not those of one cluster.
+    """
+    rows: list[ClusterStore | None] = []
+    problems: dict[str, StoreError] = {}
+    for address in addresses:
+        try:
+            rows.append(_row(address))
+        except StoreError as error:
+            problems[address.shown] = error
+            rows.append(None)
+    known = [row for row in rows if row is not None]
+    if not known and problems:
+        raise next(iter(problems.values()))
+    _check_alike(addresses, rows)
+    if len(known) + len(problems) < len(addresses):
+        raise StoreError(_no_cluster(addresses))
+    unseen = [SeenStore(shown, None, str(error)) for shown, error in problems.items()]
+    seen = {row.index: SeenStore(row.shown, row.lookout(name), "") for row in known}
+    # Which of the others is which is not known.
+    stores = [seen.get(index) or unseen.pop(0) for index in range(len(addresses))]
+    return SeenStores(known[0].cluster_id, stores)
 
 
 def refuse_cluster(address: Address) -> None:

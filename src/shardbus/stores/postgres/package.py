@@ -10,13 +10,19 @@ from typing import final
 
 from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, Watch, broker_name, copy_name
 from shardbus.stores.base.check import CatalogueReport, Damage, Progress, Repaired, StoreReport
-from shardbus.stores.base.cluster import Making
+from shardbus.stores.base.cluster import Making, SeenStores
 from shardbus.stores.base.moving import Mark, StoreTally
 from shardbus.stores.base.package import Site
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.bulk import PostgresBulk
 from shardbus.stores.postgres.catalogue import PostgresCatalogue, has_namespace
-from shardbus.stores.postgres.cluster import Cluster, find_cluster, open_cluster, refuse_cluster
+from shardbus.stores.postgres.cluster import (
+    Cluster,
+    find_cluster,
+    look_at,
+    open_cluster,
+    refuse_cluster,
+)
 from shardbus.stores.postgres.copy import (
     CatalogueSnapshot,
     PostgresSnapshot,
@@ -263,3 +269,8 @@ def stores(site: Site) -> PostgresStores:
 def cluster(urls: Sequence[str], making: Making) -> Cluster:
     """The cluster of these databases, which is made if there is none."""
     return open_cluster([Address(url) for url in urls], making)
+
+
+def look(urls: Sequence[str], name: str) -> SeenStores:
+    """The databases of a cluster, as far as they can be reached; nothing is changed."""
+    return look_at([Address(url) for url in urls], name)

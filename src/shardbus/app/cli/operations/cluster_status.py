@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Final
 
 import click
@@ -48,25 +49,45 @@ _MILLISECONDS: Final = frozenset({"beat_age_ms", "oldest_snapshot_ms"})
 
 @click.command(
     params=[
+        click.Option(
+            ["--store"],
+            multiple=True,
+            metavar="URL",
+            help="Ask the databases, and no gateway, as in postgresql://USER@HOST/DATABASE; "
+            "several times for several.",
+        ),
         click.Option(["--watch", "is_watching"], is_flag=True, help="Update every second."),
         *access_options(),
     ]
 )
-def status(is_watching: bool, **options: str | int | bool | None) -> None:
+def status(store: tuple[str, ...], is_watching: bool, **options: str | int | bool | None) -> None:
     """Show the nodes, stores and slots of a cluster."""
     console = Console(bool(options.get("is_json")))
-    sys.exit(run_command(console, lambda: _run(console, is_watching, options)))
+    sys.exit(run_command(console, lambda: _run(console, store, is_watching, options)))
 
 
-def _run(console: Console, is_watching: bool, options: Options) -> int:
-    api = access_from(options).api()
-    if not is_watching:
-        found = api.get("cluster")
-        console.show(found, shown(found))
-        return 0
-    if options.get("is_json"):
+def _run(console: Console, urls: tuple[str, ...], is_watching: bool, options: Options) -> int:
+    if is_watching and options.get("is_json"):
         raise Usage("--watch is for people and --json for programs: give one of them")
-    watch(lambda: shown(api.get("cluster")), time.sleep)
+    if not urls:
+        api = access_from(options).api()
+        return _show(console, is_watching, lambda: api.get("cluster"))
+    # Late, so that a question to a gateway does not load the stores.
+    from shardbus.app.cli.operations.cluster_look import ClusterLook
+
+    look = ClusterLook(urls)
+    try:
+        return _show(console, is_watching, look.document)
+    finally:
+        look.close()
+
+
+def _show(console: Console, is_watching: bool, read: Callable[[], Document]) -> int:
+    if is_watching:
+        watch(lambda: shown(read()), time.sleep)
+    else:
+        found = read()
+        console.show(found, shown(found))
     return 0
 
 

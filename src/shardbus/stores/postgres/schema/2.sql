@@ -31,7 +31,7 @@ CREATE TABLE member (
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 1000000000);
 
--- The gateways, for people: nothing depends on these rows.
+-- The gateways, for people, and for the broker that stands in for them while there is none.
 CREATE TABLE gateway (
     name text PRIMARY KEY,
     about text NOT NULL,
