@@ -14,6 +14,7 @@ from shardbus.app.cli.api_client import Document
 from shardbus.app.cli.console import Console, run_command, table
 from shardbus.app.cli.failures import Usage
 from shardbus.app.cli.operations.fragments import watch
+from shardbus.app.server.store_kinds import SHARED_EXAMPLE
 
 _NODES: Final = (
     ("NODE", "name"),
@@ -53,8 +54,8 @@ _MILLISECONDS: Final = frozenset({"beat_age_ms", "oldest_snapshot_ms"})
             ["--store"],
             multiple=True,
             metavar="URL",
-            help="Ask the databases, and no gateway, as in postgresql://USER@HOST/DATABASE; "
-            "several times for several.",
+            help=f"Ask the databases, and no gateway, as in {SHARED_EXAMPLE}; several times for "
+            "several.",
         ),
         click.Option(["--watch", "is_watching"], is_flag=True, help="Update every second."),
         *access_options(),
