@@ -29,6 +29,7 @@ IN_SPARK: Final = frozenset(
     for name in (
         *("bad_input", "capture_tables", "conditions_in_spark", "fidelity"),
         *("large_publications", "many_tasks", "replay", "rules_in_spark", "sink", "spark"),
+        "triage",
     )
 )
 

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     stopping = Stopping()
     stopping.listen()
     if ENDS_WITH_STDIN in arguments:
-        threading.Thread(target=_end_with_stdin, daemon=True).start()
+        threading.Thread(target=end_with_stdin, daemon=True).start()
     try:
         from shardbus_spark.pipelines.events import error_text, say
     except ImportError as error:
@@ -127,7 +127,7 @@ def _run(definition: Definition, access: Mapping[str, str], stopping: Stopping) 
     return run(Run(definition, access, stopping))
 
 
-def _end_with_stdin() -> None:
+def end_with_stdin() -> None:
     while os.read(sys.stdin.fileno(), 4096):
         pass
     os._exit(0)

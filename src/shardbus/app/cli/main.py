@@ -37,6 +37,7 @@ from shardbus.app.cli.operations.move import move
 from shardbus.app.cli.operations.node import node_options, run_node_command
 from shardbus.app.cli.operations.orphans import orphans
 from shardbus.app.cli.operations.test_server import test_server
+from shardbus.app.cli.triage.command import triage
 from shardbus.app.cli.version import describe
 from shardbus.app.server.setting import Kind, Setting
 from shardbus.app.server.settings import TABLE, Settings, load
@@ -259,3 +260,4 @@ main.add_command(sessions)
 main.add_command(subscription)
 main.add_command(test_server)
 main.add_command(topic)
+main.add_command(triage)

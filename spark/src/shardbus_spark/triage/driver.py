@@ -1,0 +1,92 @@
+"""Runs one triage: reads dead letters, writes them with their groups, the report and the page.
+
+Everything goes to the directory `out` of the job: `letters` (Parquet, a row for each letter),
+`report.json`, `report.html` and, for one group, `numbers` with the sequence numbers of its letters.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from shardbus_spark.errors import OptionError
+from shardbus_spark.pipelines.driver import ENDS_WITH_STDIN, access_from, end_with_stdin
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+USAGE: Final = "usage: python -m shardbus_spark.triage [--ends-with-stdin] JOB.json\n"
+_MEMBERS: Final = frozenset({"entities", "out", "group", "spark_master"})
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 2 for a job that makes no sense, 1 for one that failed."""
+    files = [argument for argument in arguments if argument != ENDS_WITH_STDIN]
+    if len(files) != 1 or files[0].startswith("-"):
+        sys.stderr.write(USAGE)
+        return 2
+    if ENDS_WITH_STDIN in arguments:
+        threading.Thread(target=end_with_stdin, daemon=True).start()
+    from shardbus_spark.pipelines.events import error_text, say
+
+    try:
+        _run(_job(Path(files[0])))
+    except OptionError as error:
+        say({"event": "failed", "error": error_text(error)})
+        return 2
+    except Exception as error:  # noqa: BLE001 - Spark's own, and Java's; said to whoever runs us
+        say({"event": "failed", "error": error_text(error)})
+        return 1
+    say({"event": "finished"})
+    return 0
+
+
+def _job(file: Path) -> dict[str, object]:
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise OptionError(f"the job {file} cannot be read: {error}") from error
+    if not isinstance(found, dict) or not {"entities", "out"} <= found.keys() <= _MEMBERS:
+        raise OptionError(f"a job has the members {', '.join(sorted(_MEMBERS))}")
+    if not found["entities"]:
+        raise OptionError("entities is empty: name a queue or a subscription")
+    return found
+
+
+def _run(job: dict[str, object]) -> None:
+    import shardbus_spark
+    from shardbus_spark.triage.letters import letters_of
+    from shardbus_spark.triage.page import page_of
+    from shardbus_spark.triage.report import report_of
+
+    entities = job["entities"]
+    assert isinstance(entities, list)
+    out = Path(str(job["out"]))
+    spark = shardbus_spark.session("shardbus triage", master=str(job.get("spark_master") or ""))
+    kept = str(out / "letters")
+    # Read once: the report and the numbers of a group are about the same letters.
+    letters_of(spark, access_from(os.environ), entities).write.mode("overwrite").parquet(kept)
+    letters = spark.read.parquet(kept)
+    report = report_of(letters, entities, datetime.now(UTC))
+    group = str(job.get("group") or "")
+    if group:
+        write_numbers(letters, group, out / "numbers")
+    (out / "report.html").write_text(page_of(report), encoding="utf-8")
+    (out / "report.json").write_text(json.dumps(report), encoding="utf-8")
+    spark.stop()
+
+
+def write_numbers(letters: DataFrame, group: str, file: Path) -> None:
+    """The sequence numbers of a group, oldest first within each fragment; a number in each line."""
+    from pyspark.sql import functions as F
+
+    members = letters.where(F.col("group") == group).select("sequence_number")
+    with file.open("w", encoding="ascii") as lines:
+        for row in members.orderBy("sequence_number").toLocalIterator():
+            lines.write(f"{row[0]}\n")

@@ -1,0 +1,117 @@
+"""Dead letters of a real bus in Spark: groups, counts, samples and the numbers of a group."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from spark.tests.bus import Bus
+
+from shardbus_spark.pipelines.events import error_text
+from shardbus_spark.triage.driver import write_numbers
+from shardbus_spark.triage.letters import letters_of
+from shardbus_spark.triage.report import Report, report_of
+
+ENTITIES: Final = """
+[[queue]]
+name = "orders"
+
+[[queue]]
+name = "empty"
+
+[[topic]]
+name = "events"
+
+[[topic.subscription]]
+name = "audit"
+
+[[topic.subscription]]
+name = "mail"
+"""
+PAID: Final = "json $.order:number $.paid:boolean"
+UNPAID: Final = "json $.order:number $.paid:null"
+
+
+def _dead_letter(bus: Bus, entity: str, count: int, reason: str, description: str) -> None:
+    """Dead-letter the next messages; `{}` in a description is the number of the letter."""
+    tokens = [each["lock_token"] for each in bus.receive(entity, count)]
+    assert len(tokens) == count
+    for number, token in enumerate(tokens):
+        told = description.format(number + 1000)
+        done = bus.settle(entity, "dead_letter", [token], reason=reason, description=told)
+        assert done == 1
+
+
+def _report(letters: DataFrame, *entities: str) -> Report:
+    return report_of(letters, entities, datetime.now(UTC))
+
+
+@pytest.fixture(scope="module")
+def filled(bus: Bus) -> Bus:
+    for body, count in (('{{"order": {}, "paid": true}}', 5), ('{{"paid": null, "order": {}}}', 3)):
+        bodies = [body.format(number) for number in range(count)]
+        bus.send("orders", [{"body": each, "subject": "order"} for each in bodies])
+        _dead_letter(bus, "orders", count, "Invalid", "order {} is wrong")
+    bus.send("orders", [{"body": "<script>alert(17)</script>", "message_id": "the-text"}])
+    _dead_letter(bus, "orders", 1, "", "")
+    bus.send("events", [{"body": "{}"}])
+    _dead_letter(bus, "events/Subscriptions/audit", 1, "A", "")
+    return bus
+
+
+def test_dead_letters_are_grouped_by_reason_and_shape(
+    filled: Bus, spark: SparkSession, tmp_path: Path
+) -> None:
+    """P7"""
+    letters = letters_of(spark, {"endpoint": filled.url}, ["orders"]).persist()
+
+    report = _report(letters, "orders")
+    groups = report["groups"]
+    write_numbers(letters, groups[1]["id"], tmp_path / "numbers")
+
+    assert report["letters"] == 9
+    assert report["group_count"] == 3
+    assert [(group["count"], group["shape"]) for group in groups] == [
+        (5, PAID),
+        (3, UNPAID),
+        (1, "text <script>alert(<n>)</script>"),
+    ]
+    assert groups[0]["reason"] == "Invalid"
+    assert groups[0]["description"] == "order <n> is wrong"
+    assert groups[0]["subject"] == "order"
+    assert groups[2]["samples"][0]["message_id"] == "the-text"
+    assert groups[2]["samples"][0]["excerpt"] == "<script>alert(17)</script>"
+    assert 1 <= len(groups[0]["samples"]) <= 3
+    assert sum(report["over_time"]) == 9
+    assert sum(groups[0]["over_time"]) == 5
+    found = {int(line) for line in (tmp_path / "numbers").read_text().splitlines()}
+    assert found >= {sample["sequence_number"] for sample in groups[1]["samples"]}
+    assert len(found) == 3
+
+
+def test_the_subscriptions_of_a_topic_are_read_together_and_nothing_is_an_empty_report(
+    filled: Bus, spark: SparkSession
+) -> None:
+    """P7"""
+    access = {"endpoint": filled.url}
+    names = [f"events/Subscriptions/{name}" for name in ("audit", "mail")]
+
+    topic = _report(letters_of(spark, access, names), *names)
+    nothing = _report(letters_of(spark, access, ["empty"]), "empty")
+
+    assert [group["entity"] for group in topic["groups"]] == names[:1]
+    assert nothing["letters"] == 0
+    assert not nothing["groups"]
+    assert not nothing["steps"]
+
+
+def test_an_entity_that_is_not_there_is_told(filled: Bus, spark: SparkSession) -> None:
+    """P7"""
+    with pytest.raises(PySparkException) as failure:
+        letters_of(spark, {"endpoint": filled.url}, ["nowhere"]).count()
+
+    assert "nowhere" in error_text(failure.value)

@@ -1,0 +1,1 @@
+"""`shardbus triage`: dead letters in groups, and the way back for a group that was mended."""

@@ -1,0 +1,151 @@
+"""Starts the analysis in Spark, beside the command, and reads what it wrote."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from shardbus.app.cli.access import ClientAccess
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
+from shardbus.app.cli.missing import SUBSCRIPTION, TOPIC
+from shardbus.app.pipelines.launching import missing_libraries
+from shardbus.app.server.setting import ENVIRONMENT_PREFIX
+
+PROGRAM: Final = (sys.executable, "-m", "shardbus_spark.triage", "--ends-with-stdin")
+TOKEN_S: Final = 6 * 3600
+ENTITIES_MAX: Final = 100
+"""Each entity is a part of Spark's plan."""
+_DEAD_LETTERS: Final = "/$deadletterqueue"
+_LOG_CHARACTERS_MAX: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """What to read, where the bulk lane is, and where Spark runs."""
+
+    entities: Sequence[str]
+    lane: str
+    access: ClientAccess
+    spark_master: str = ""
+    group: str = ""
+
+    def run(self, out: Path) -> Document:
+        """The report; its page, its rows and the numbers of the group are in `out`."""
+        missing = " and ".join(missing_libraries())
+        if missing:
+            raise Usage(
+                f"{missing} must be installed beside the command: `pip install 'shardbus[spark]'`"
+            )
+        job = out / "job.json"
+        job.write_text(json.dumps(self._job(out)), encoding="utf-8")
+        with (out / "log").open("w+", encoding="utf-8", errors="replace") as log:
+            # When this command ends, however it ends, its standard input does, and so does Spark.
+            with subprocess.Popen(
+                [*PROGRAM, str(job)],
+                env=self._environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            ) as process:
+                assert process.stdout is not None
+                said = process.stdout.read().decode("utf-8", "replace")
+            if process.returncode:
+                log.seek(0)
+                raise _failure(said, log.read(), process.returncode)
+        document: Document = json.loads((out / "report.json").read_text("utf-8"))
+        return document
+
+    def _job(self, out: Path) -> Document:
+        return {
+            "entities": list(self.entities),
+            "out": str(out.absolute()),
+            "spark_master": self.spark_master,
+            "group": self.group,
+        }
+
+    def _environment(self) -> dict[str, str]:
+        """Without the settings of commands, which may have a key; with a token for some hours."""
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(ENVIRONMENT_PREFIX)
+        }
+        host = urlsplit(self.lane).hostname or "localhost"
+        expires_at_s = int(time.time()) + TOKEN_S
+        token = self.access.credential.token_for(f"sb://{host}/", expires_at_s=expires_at_s)
+        kept |= {"SHARDBUS_FLIGHT_URL": self.lane, "SHARDBUS_TOKEN": token}
+        if self.access.ca_file:
+            kept["SHARDBUS_TLS_CA"] = self.access.ca_file
+        return kept
+
+
+def entities_of(api: ApiClient, path: str) -> list[str]:
+    """The queue or subscription, or all subscriptions of a topic, as the bus spells them."""
+    if path.lower().endswith(_DEAD_LETTERS):
+        path = path[: -len(_DEAD_LETTERS)]
+    entity = api.get(f"entities/{path}")
+    name = str(entity.get("name"))
+    if entity.get("kind") != TOPIC:
+        return [name]
+    found = [f"{name}/Subscriptions/{each}" for each in api.names(SUBSCRIPTION, name)]
+    if not found:
+        raise NotFound(f"the topic {name} has no subscriptions, and so no dead letters")
+    if len(found) > ENTITIES_MAX:
+        raise Usage(
+            f"the topic {name} has {len(found)} subscriptions; at most {ENTITIES_MAX} can be read "
+            "together: choose one with --subscription"
+        )
+    return found
+
+
+def lane_of(api: ApiClient, access: ClientAccess) -> str:
+    """The address of the bulk lane, on the host of the API."""
+    system = api.get("system")
+    port = system.get("flight_port")
+    if not isinstance(port, int):
+        raise ServerUnavailable(
+            "the bulk lane of the bus is off: start it with --flight-port, or name another "
+            "with --flight-url"
+        )
+    parts = urlsplit(access.endpoint)
+    host = parts.hostname or "localhost"
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'grpc+tls' if parts.scheme == 'https' else 'grpc'}://{shown}:{port}"
+
+
+@contextmanager
+def workplace(given: str | None) -> Iterator[Path]:
+    """The directory of the results: the given one, which is made, or one that is removed."""
+    if given is None:
+        with tempfile.TemporaryDirectory(prefix="shardbus-triage-") as directory:
+            yield Path(directory)
+        return
+    place = Path(given)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Usage(f"--out {given} cannot be made: {error.strerror}") from error
+    yield place
+
+
+def _failure(said: str, log: str, code: int) -> CommandError:
+    """The driver's own words, or else the last line of its log."""
+    for line in reversed(said.splitlines()):
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and event.get("event") == "failed":
+            return Refused(f"the dead letters could not be read: {event.get('error')}")
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    last = lines[-1][-_LOG_CHARACTERS_MAX:] if lines else "it said nothing"
+    return CommandError(f"Spark ended with code {code}: {last}")

@@ -1,0 +1,94 @@
+"""`shardbus triage`: the command."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from shardbus.app.cli.access import Options, access_from, access_options, text_option
+from shardbus.app.cli.api_client import Document
+from shardbus.app.cli.console import Console, note, run_command
+from shardbus.app.cli.failures import Usage
+from shardbus.app.cli.messages.entity_path import entity_parameters, message_path
+from shardbus.app.cli.triage.view import shown
+
+TOP: Final = 20
+TOP_MAX: Final = 500
+
+
+@click.command(
+    params=[
+        *entity_parameters(),
+        click.Option(
+            ["--top"],
+            type=click.IntRange(1, TOP_MAX),
+            default=TOP,
+            metavar="N",
+            help=f"Number of groups to show, the largest first.  [default: {TOP}]",
+        ),
+        click.Option(["--html"], metavar="FILE", help="Write the report as a page of HTML."),
+        click.Option(
+            ["--out"],
+            metavar="DIR",
+            help="Keep everything there: the page, the report as JSON, and all letters with their "
+            "groups as Parquet.",
+        ),
+        click.Option(
+            ["--spark-master"],
+            metavar="URL",
+            help="Spark to run on; the bus must be reachable from there.  [default: in a process "
+            "of this machine]",
+        ),
+        click.Option(
+            ["--flight-url"],
+            metavar="URL",
+            help="Address of the bulk lane.  [default: as the bus says]",
+        ),
+        *access_options(),
+    ]
+)
+def triage(entity: str, **options: str | int | bool | None) -> None:
+    """Group the dead letters of ENTITY by what they have in common.
+
+    ENTITY is a queue, a subscription, or a topic, which means all its subscriptions. Letters belong
+    to one group if they have the same reason, source, subject, description and kind of content,
+    apart from numbers, ids, moments and quoted texts. Nothing changes on the bus. Needs Spark: `pip
+    install 'shardbus[spark]'`.
+    """
+    console = Console(bool(options.get("is_json")))
+    sys.exit(run_command(console, lambda: _run(console, entity, options)))
+
+
+def _run(console: Console, entity: str, options: Options) -> int:
+    # Late, so that other commands do not load it.
+    from shardbus.app.cli.triage.analysis import Analysis, entities_of, lane_of, workplace
+
+    access = access_from(options)
+    api = access.api()
+    entities = entities_of(api, message_path(entity, options))
+    lane = text_option(options, "flight_url") or lane_of(api, access)
+    given = options.get("top")
+    top = given if isinstance(given, int) else TOP
+    with workplace(text_option(options, "out")) as out:
+        work = Analysis(entities, lane, access, text_option(options, "spark_master") or "")
+        report = work.run(out)
+        _keep_page(out / "report.html", text_option(options, "html"))
+    console.show(_cut(report, top), shown(report, top))
+    return 0
+
+
+def _cut(report: Document, top: int) -> Document:
+    groups = report.get("groups")
+    return {**report, "groups": groups[:top]} if isinstance(groups, list) else report
+
+
+def _keep_page(page: Path, wanted: str | None) -> None:
+    if wanted is None:
+        return
+    try:
+        shutil.copyfile(page, wanted)
+    except OSError as error:
+        raise Usage(f"--html {wanted} cannot be written: {error.strerror}") from error
+    note(f"the report is in {wanted}")

@@ -1,0 +1,43 @@
+"""The report for people at a terminal."""
+
+from shardbus.app.cli.api_client import Document
+from shardbus.app.cli.console import counted
+from shardbus.app.cli.messages.entity_path import documents, whole
+from shardbus.app.cli.tables import fitted, shortened, terminal_width
+
+HEADING = ("GROUP", "LETTERS", "REASON", "DESCRIPTION", "SUBJECT", "CONTENT", "LAST", "ENTITY")
+
+
+def shown(report: Document, count: int) -> str:
+    """A table of the largest groups, and a sample of each."""
+    groups = documents(report, "groups")
+    if not groups:
+        return "there are no dead letters"
+    listed = groups[:count]
+    total = whole(report, "group_count")
+    lines = [
+        f"{counted(whole(report, 'letters'), 'dead letter')} in {counted(total, 'group')}, "
+        f"enqueued from {report.get('first_at')} to {report.get('last_at')}",
+        "",
+        fitted(
+            [HEADING, *map(_row, listed)],
+            cut={"REASON": 10, "DESCRIPTION": 12, "SUBJECT": 8, "CONTENT": 12, "ENTITY": 8},
+            optional=("ENTITY", "SUBJECT", "LAST", "DESCRIPTION"),
+        ),
+        "",
+    ]
+    for group in listed:
+        for sample in documents(group, "samples")[:1]:
+            text = (
+                f"{group.get('id')}  e.g. {sample.get('sequence_number')} "
+                f"{sample.get('message_id')}: {sample.get('excerpt')}"
+            )
+            lines.append(shortened(text, terminal_width()))
+    if total > len(listed):
+        lines.append(f"and {counted(total - len(listed), 'smaller group')}: see --top and --html")
+    return "\n".join(lines)
+
+
+def _row(group: Document) -> tuple[str, ...]:
+    cells = ("id", "count", "reason", "description", "subject", "shape", "last_at", "entity")
+    return tuple(str(group.get(name, "")) for name in cells)
