@@ -302,6 +302,8 @@ class RemoteBroker:
         entity = self._entities.get(fragment.fragment_id.entity_id)
         if self._parking is not None and reply_to is not ignore and is_patient(command, entity):
             self._parking.submit(fragment, command, reply_to)
+        elif self._parking is not None and isinstance(command, Receive):
+            self._parking.receive(fragment, command, reply_to)
         else:
             self.submit_now(fragment, command, reply_to)
 

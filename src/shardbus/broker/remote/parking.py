@@ -13,7 +13,7 @@ from shardbus.broker.fragment.answers import Answer, ReplyTo, say
 from shardbus.broker.fragment.runner import AVAILABLE
 from shardbus.core.errors import NOT_SERVED_TEXT, Unavailable
 from shardbus.core.fragment.command import Command
-from shardbus.core.messages.command import Cancel, Renew, Send, Settle
+from shardbus.core.messages.command import RELEASE, Cancel, Receive, Renew, Send, Settle
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.placement import key_of
 from shardbus.core.sessions.command import GetState, RenewSession, SetState
@@ -68,7 +68,17 @@ class _Patient:
             self._parking.refused(self, answer)
         else:
             self._parking.finished(self.fragment.fragment_id)
-            say(self.reply_to, answer)
+            self._parking.tell(self, answer)
+
+
+@final
+class _Held:
+    """A receive that is not sent yet."""
+
+    def __init__(self, fragment: RemoteFragment, command: Receive, reply_to: ReplyTo) -> None:
+        self.fragment = fragment
+        self.command = command
+        self.reply_to = reply_to
 
 
 @final
@@ -82,12 +92,40 @@ class Parking:
         self._waiting: dict[FragmentId, list[_Patient]] = {}
         # Commands under way by fragment: those that came back may be behind those that did not yet.
         self._sent: dict[FragmentId, int] = {}
+        # Releases that were not answered, parked or under way, by fragment, and the receives behind
+        # them: one that overtakes a release hands out a later message first.
+        self._releases: dict[FragmentId, int] = {}
+        self._held: dict[FragmentId, list[_Held]] = {}
+
+    def receive(self, fragment: RemoteFragment, command: Receive, reply_to: ReplyTo) -> None:
+        """Send a receive, after the releases before it are done."""
+        if fragment.fragment_id in self._releases:
+            held = self._held.setdefault(fragment.fragment_id, [])
+            held.append(_Held(fragment, command, reply_to))
+        else:
+            self._broker.submit_now(fragment, command, reply_to)
+
+    def tell(self, patient: _Patient, answer: Answer) -> None:
+        """The last word about a command."""
+        say(patient.reply_to, answer)
+        if _is_release(patient.command):
+            fragment_id = patient.fragment.fragment_id
+            left = self._releases.get(fragment_id, 0) - 1
+            if left > 0:
+                self._releases[fragment_id] = left
+                return
+            self._releases.pop(fragment_id, None)
+            for each in self._held.pop(fragment_id, []):
+                self.receive(each.fragment, each.command, each.reply_to)
 
     def submit(self, fragment: RemoteFragment, command: Command, reply_to: ReplyTo) -> None:
         patient = _Patient(self, fragment, command, reply_to)
         self._last_number += 1
         patient.number = self._last_number
         patient.until_tick = self._broker.ticks + PARKED_TICKS_MAX
+        if _is_release(command):
+            releases = self._releases.get(fragment.fragment_id, 0)
+            self._releases[fragment.fragment_id] = releases + 1
         if fragment.fragment_id in self._waiting:
             self._park(patient, self._broker.out_of_reach())
         else:
@@ -101,7 +139,7 @@ class Parking:
         if is_moving or fragment.told_state != AVAILABLE:
             self._park(patient, answer)
         else:
-            say(patient.reply_to, answer)
+            self.tell(patient, answer)
 
     def finished(self, fragment_id: FragmentId) -> None:
         left = self._sent.get(fragment_id, 0) - 1
@@ -142,7 +180,7 @@ class Parking:
         is_overdue = self._broker.ticks >= patient.until_tick
         if is_overdue or not self._lot.has_room(patient.size_bytes):
             self._lot.given_up_total += 1
-            say(patient.reply_to, answer)
+            self.tell(patient, answer)
             return
         self._lot.count += 1
         self._lot.parked_total += 1
@@ -163,7 +201,7 @@ class Parking:
         self._unpark(patient)
         self._lot.given_up_total += 1
         failure = patient.failure
-        say(patient.reply_to, self._broker.out_of_reach() if failure is None else failure)
+        self.tell(patient, self._broker.out_of_reach() if failure is None else failure)
 
 
 def is_patient(command: Command, entity: Entity | None) -> bool:
@@ -177,6 +215,10 @@ def is_patient(command: Command, entity: Entity | None) -> bool:
         command,
         Settle | Renew | Cancel | RenewSession | SetState | GetState | Transact | Prepare | Decide,
     )
+
+
+def _is_release(command: Command) -> bool:
+    return isinstance(command, Settle) and command.how == RELEASE
 
 
 def _size_of(command: Command) -> int:
