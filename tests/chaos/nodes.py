@@ -30,6 +30,7 @@ SETTLED_S: Final = 60.0
 KEYS: Final = tuple(f"key-{number}" for number in range(8))
 PAUSE_S: Final = 0.02
 QUEUE: Final = "orders"
+PREFETCHED: Final = 20
 
 
 class Node(Server):
@@ -209,7 +210,10 @@ class Applications:
 
     async def _receive(self) -> None:
         client = ServiceBusClient.from_connection_string(self._receivers)
-        async with client, client.get_queue_receiver(QUEUE) as receiver:
+        # Without prefetching, the SDK releases what arrives between two calls and keeps what comes
+        # after it: it is the SDK then that changes the order.
+        receiving = client.get_queue_receiver(QUEUE, prefetch_count=PREFETCHED)
+        async with client, receiving as receiver:
             while self._is_receiving:
                 messages = await receiver.receive_messages(max_message_count=20, max_wait_time=1)
                 for message in messages:
