@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+from shardbus.app.server.store_kinds import stores_of
 from shardbus.broker.cluster.driver import LeaseDriver
 from shardbus.broker.cluster.leased_slot import LeasedSlot
 from shardbus.core.cluster.keeper import Keeper
 from shardbus.core.cluster.statement import Take
 from shardbus.stores.base.cluster import Making
-from shardbus.stores.base.store import Fenced, FragmentId, MessageStore
+from shardbus.stores.base.moving import LEFT, Mark
+from shardbus.stores.base.store import Fenced, FragmentId, MessageStore, StoreError
 from shardbus.stores.postgres.cluster import Cluster, open_cluster
 from shardbus.stores.postgres.link import Address, Link
 from tests.stores.harness import Pen, read_all
@@ -54,6 +58,7 @@ class Case:
         self.cluster: Cluster = open_cluster([address], Making("full", 1, "c" * 32, b"secret"))
         self.link = Link(address, {"search_path": "shardbus"})
         self.board: Board | None = None
+        self.driver: LeaseDriver | None = None
 
     def close(self) -> None:
         self.link.close()
@@ -75,6 +80,7 @@ class Case:
         keeper = Keeper("a", 77, store.cluster_id, store.timeline)
         loop = asyncio.get_running_loop()
         driver = LeaseDriver(keeper, lambda: store.leases("a", "{}"), loop=loop, name="a")
+        self.driver = driver
         self.board = board = Board()
         driver.start(board)
         try:
@@ -159,6 +165,50 @@ def test_when_the_connection_of_the_leases_is_lost_the_writer_goes_on(case: Case
     case.run(work)
 
 
+def test_a_commit_that_hangs_does_not_outlive_the_other_connections(case: Case) -> None:
+    """R40: that of a server which answers nobody any more would hang for ever."""
+
+    def work(case: Case, store: MessageStore) -> None:
+        pen = Pen(FRAGMENT)
+        store.create([FRAGMENT])
+        pen.append([b"0"])
+        blocking = Link(case.link.address, {"search_path": "shardbus"})
+        blocking.execute("BEGIN; LOCK TABLE chunk IN SHARE MODE")
+        committing = threading.Thread(target=lambda: store.commit([pen.commit()]))
+        committing.start()
+        waiting = """
+        SELECT pid FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND application_name = 'shardbus broker-0'
+        """
+        wait_until(lambda: len(case.link.fetch(waiting)) == 1)
+        first = case.link.fetch(waiting)
+        case.terminate("shardbus a lease")
+        wait_until(lambda: case.link.fetch(waiting) not in (first, []))
+        blocking.close()
+        committing.join(WAIT_S)
+        assert bodies(store) == [b"0"]
+
+    case.run(work)
+
+
+def test_a_lost_connection_costs_one_reconnection_for_all_slots(case: Case) -> None:
+    """Every writer has lost its own as well, and finds out when it is used."""
+
+    def work(case: Case, store: MessageStore) -> None:
+        driver = case.driver
+        assert driver is not None
+        pen = Pen(FRAGMENT)
+        store.create([FRAGMENT])
+        generation = driver.generation
+        case.terminate("shardbus%")
+        wait_until(lambda: driver.generation > generation and driver.serves(0))
+        pen.append([b"0"])
+        store.commit([pen.commit()])
+        assert driver.generation == generation + 1
+
+    case.run(work)
+
+
 def test_who_lost_the_slot_writes_nothing_more(case: Case) -> None:
     """R40"""
 
@@ -178,3 +228,82 @@ def test_who_lost_the_slot_writes_nothing_more(case: Case) -> None:
 
     case.run(work)
     assert case.link.fetch("SELECT count(*) FROM chunk")[0][0] == 0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_what_a_node_serves_is_kept_for_it_also_after_its_connections_were_lost(
+    case: Case, tmp_path: Path
+) -> None:
+    """R43: a move, a check or a restore of a database that nodes serve is refused."""
+    stores = stores_of(tmp_path, server().url(case.name))
+
+    def work(case: Case, store: MessageStore) -> None:
+        # Before anything of the slot was used, too.
+        with pytest.raises(StoreError, match=case.name), stores.held():
+            pass
+        store.create([FRAGMENT])
+        case.terminate("shardbus%")
+        pen = Pen(FRAGMENT)
+        pen.append([b"0"])
+        store.commit([pen.commit()])
+        with pytest.raises(StoreError, match=case.name), stores.held():
+            pass
+
+    case.run(work)
+    with stores.held():
+        pass
+
+
+def test_a_node_does_not_serve_what_was_moved_while_it_had_no_connection(
+    case: Case, tmp_path: Path
+) -> None:
+    """R43"""
+    stores = stores_of(tmp_path, server().url(case.name))
+    mark = Mark("4d6f7665", LEFT, "sqlite:elsewhere", 0)
+
+    def work(case: Case, store: MessageStore) -> None:
+        driver = case.driver
+        assert driver is not None
+        store.create([FRAGMENT])
+        case.terminate("shardbus%")
+        wait_until(lambda: not _is_served(case))
+        with stores.held():
+            wait_until(lambda: "examined or copied" in driver.problem)
+            stores.put_mark(mark)
+        wait_until(lambda: "was moved to sqlite:elsewhere" in driver.problem)
+        wait_until(lambda: not driver.keeper.is_leased(driver.now_ms()))
+        assert not driver.serves(0)
+
+    case.run(work)
+
+
+def _is_served(case: Case) -> bool:
+    return bool(case.link.fetch("SELECT FROM pg_locks WHERE locktype = 'advisory'"))
+
+
+def test_what_hangs_is_given_up_on_both_sides(case: Case) -> None:
+    """A table that somebody has locked does not cost a connection for each beat."""
+    blocking = Link(case.link.address, {"search_path": "shardbus"})
+
+    def work(case: Case, store: MessageStore) -> None:
+        driver = case.driver
+        assert driver is not None
+        generation = driver.generation
+        blocking.execute("BEGIN; LOCK TABLE member")
+        wait_until(lambda: driver.generation > generation + 2)
+        wait_until(lambda: case.link.fetch(_OF_LEASES)[0][0] <= 4)
+        blocking.close()
+        wait_until(lambda: driver.serves(0))
+
+    case.run(work)
+
+
+_OF_LEASES = """
+SELECT count(*) FROM pg_stat_activity WHERE application_name = 'shardbus a lease'
+"""

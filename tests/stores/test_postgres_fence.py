@@ -19,7 +19,7 @@ from shardbus.stores.chunked.chunk import pack_counters
 from shardbus.stores.postgres import store as slot_store
 from shardbus.stores.postgres import writer
 from shardbus.stores.postgres.link import Address, Link, LinkLost, Row
-from shardbus.stores.postgres.schema import prepare
+from shardbus.stores.postgres.schema import prepare, settings_of
 from shardbus.stores.postgres.slots import make_slot
 from shardbus.stores.postgres.store import PostgresStore
 from tests.stores.harness import Pen, PostgresCase, read_all
@@ -525,3 +525,19 @@ def test_hot_rows_are_not_sought_by_their_keys(postgres_case: PostgresCase) -> N
     assert isinstance(slots, int) and isinstance(sought_slots, int)
     assert fragments >= 800 and slots >= 100, "what was done is not counted yet"
     assert sought_fragments < 60 and sought_slots < 20
+
+
+def test_what_a_role_sets_for_its_sessions_is_not_for_ours(postgres_case: PostgresCase) -> None:
+    """A node has a connection that is idle for as long as no slot moves."""
+    server, role = postgres_case.server, "careful"
+    names = ("statement_timeout", "lock_timeout", "idle_session_timeout")
+    server.execute(f"CREATE ROLE {role} LOGIN")
+    try:
+        for each in names:
+            server.execute(f"ALTER ROLE {role} SET {each} = '100ms'")
+        link = Link(Address(server.tcp_url(postgres_case.database, role)), settings_of("test"))
+        found = {each: link.fetch(f"SHOW {each}")[0][0] for each in names}
+        link.close()
+    finally:
+        server.execute(f"DROP ROLE {role}")
+    assert set(found.values()) == {"0"}, found

@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 CONNECT_AGAIN_S: Final = 0.3
 CONNECT_AGAIN_S_MAX: Final = 2.0
+# What was asked before a connection is given up may still be answered for so long.
+HANGS_S: Final = 1.0
 
 
 def lease_ms() -> int:
@@ -75,6 +77,7 @@ class _Tables:
     """The connections of one generation, each with its thread."""
 
     def __init__(self, name: str, new: Callable[[], LeaseTable], loop: asyncio.AbstractEventLoop):
+        self._loop = loop
         self.beats, self.slots = new(), new()
         self.beats_worker = ThreadWorker(f"{name}-beats", loop)
         self.slots_worker = ThreadWorker(f"{name}-slots", loop)
@@ -84,7 +87,11 @@ class _Tables:
         self.slots.open()
 
     def end(self) -> None:
-        """Close everything as soon as nothing hangs."""
+        """Close everything; what hangs, because somebody has locked our tables for example, is
+        abandoned, so that connections do not become more and more.
+        """
+        self._loop.call_later(HANGS_S, self.beats.abandon)
+        self._loop.call_later(HANGS_S, self.slots.abandon)
         self.beats_worker.submit(self.beats.close, _ignored)
         self.slots_worker.submit(self.slots.close, _ignored)
         self.beats_worker.end()
@@ -203,6 +210,8 @@ class LeaseDriver:
         with self.changed:
             self.generation += 1
             self.changed.notify_all()
+        for lease in self._leases.values():
+            lease.hang_up()
         if tables is not None:
             tables.end()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from shardbus.core.cluster.statement import Commit
@@ -28,6 +29,10 @@ class LeasedSlot:
         # The connections over which the last commit was sent, and what became of it.
         self._generation = 0
         self._settled: tuple[int, bool] | None = None
+        self.hang_up: Callable[[], None] = _nothing
+
+    def call_when_lost(self, hang_up: Callable[[], None]) -> None:
+        self.hang_up = hang_up
 
     def held(self) -> tuple[int, int]:
         return self._began
@@ -97,3 +102,7 @@ class LeasedSlot:
                 f"slot is still this broker's; {self._driver.problem or 'it is being given away'}"
             )
         self._driver.changed.wait(min(left_s, _LOOK_S))
+
+
+def _nothing() -> None:
+    """There is no connection yet."""

@@ -5,6 +5,7 @@ All of this blocks, and is called from threads.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from shardbus.core.cluster.keeper import Answer
@@ -26,6 +27,10 @@ class LeaseTable(Protocol):
         """Note that nobody can serve by what a timeline before this one said."""
         ...
 
+    def abandon(self) -> None:
+        """End the connection, from any thread: what is being asked raises StoreError."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -34,6 +39,12 @@ class SlotLease(Protocol):
 
     @property
     def slot(self) -> int: ...
+
+    def call_when_lost(self, hang_up: Callable[[], None]) -> None:
+        """Call this, from any thread, when another connection of the broker to the database was
+        lost: what is under way over ours may hang for ever.
+        """
+        ...
 
     def held(self) -> tuple[int, int]:
         """The epoch and the number of commits with which it began."""

@@ -17,7 +17,9 @@ from shardbus.core.cluster.statement import (
 )
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.link import Address, Link, LinkLost
+from shardbus.stores.postgres.moving import refuse_moved
 from shardbus.stores.postgres.schema import settings_of
+from shardbus.stores.postgres.serving import keep_served
 
 _TAKE: Final = "SELECT * FROM take_v2($1, $2, $3, $4, $5)"
 _GIVE: Final = "SELECT give_v2($1, $2, $3, $4, $5, $6, $7, $8)"
@@ -40,7 +42,17 @@ class PostgresLeases:
         self._link = Link(address, settings_of(f"{name} lease"))
 
     def open(self) -> None:
+        """Connect; StoreError while the database is examined or moved, and after it was moved.
+
+        So nobody has a lease then, whoever had one before.
+        """
         self._link.open()
+        try:
+            keep_served(self._link)
+            refuse_moved(self._link)
+        except StoreError:
+            self._link.close()
+            raise
 
     def ask(self, statement: Statement) -> Answer:
         """Do a statement on this connection; StoreError when it is not known what came of it."""
@@ -56,6 +68,9 @@ class PostgresLeases:
 
     def settle(self, timeline: int) -> None:
         self._link.fetch(_SETTLE, timeline)
+
+    def abandon(self) -> None:
+        self._link.abandon()
 
     def close(self) -> None:
         self._link.close()

@@ -36,6 +36,10 @@ KEEPALIVE_S: Final = 5
 KEEPALIVE_COUNT: Final = 3
 LOST_MS: Final = 15_000
 
+# How soon the server ends a statement that waits for a lock, and for a client that is gone.
+_CLIENT_CHECK: Final = "2s"
+_TRANSACTION_TIMEOUT_SINCE: Final = 17
+
 FENCED_STATE: Final = "SB001"
 _NO_ROOM_STATES: Final = ("53100",)
 # Errors about a value, not about the database.
@@ -77,6 +81,12 @@ class _Connection(Protocol):
     def is_closed(self) -> bool: ...
 
     def add_log_listener(self, callback: object) -> None: ...
+
+    def get_server_version(self) -> _Version: ...
+
+
+class _Version(Protocol):
+    major: int
 
 
 class _Notice(Protocol):
@@ -128,10 +138,13 @@ class Link:
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: _Connection | None = None
+        self._is_abandoned = False
 
     @property
     def is_open(self) -> bool:
-        return self._connection is not None and not self._connection.is_closed()
+        if self._connection is None or self._is_abandoned:
+            return False
+        return not self._connection.is_closed()
 
     def open(self) -> None:
         """Connect, unless there is a connection."""
@@ -167,10 +180,22 @@ class Link:
         """Drop the connection, whatever it is doing; the next call opens another one."""
         connection, self._connection = self._connection, None
         loop, self._loop = self._loop, None
+        self._is_abandoned = False
         if connection is not None and loop is not None:
             with suppress(Exception):
                 connection.terminate()
             _ended(loop)
+
+    def abandon(self) -> None:
+        """End the connection from another thread: a call that waits for an answer is lost, and the
+        next one opens another.
+        """
+        connection, loop = self._connection, self._loop
+        if connection is not None and loop is not None:
+            self._is_abandoned = True
+            # Its loop may have ended in the meantime.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(connection.terminate)
 
     def close(self) -> None:
         connection, loop = self._connection, self._loop
@@ -190,6 +215,11 @@ class Link:
         connection = cast("_Connection", await connected)
         connection.add_log_listener(self._note)
         _keep_alive(connection)
+        try:
+            await asyncio.wait_for(_adjust(connection), CONNECT_S)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
     def _note(self, _: object, notice: _Notice) -> None:
@@ -275,6 +305,16 @@ def _ended(loop: asyncio.AbstractEventLoop) -> None:
         with suppress(Exception):
             _completed(loop, asyncio.sleep(0))
     loop.close()
+
+
+async def _adjust(connection: _Connection) -> None:
+    """What only some servers know how to set, and would refuse a connection for."""
+    version = connection.get_server_version()
+    if version.major >= _TRANSACTION_TIMEOUT_SINCE:
+        await connection.execute("SET transaction_timeout = 0")
+    # Not where the server's system cannot tell: there a statement that waits outlives its client.
+    with suppress(PostgresError):
+        await connection.execute(f"SET client_connection_check_interval = '{_CLIENT_CHECK}'")
 
 
 def _keep_alive(connection: _Connection) -> None:

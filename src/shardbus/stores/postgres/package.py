@@ -40,8 +40,8 @@ from shardbus.stores.postgres.moving import (
     refuse_moved,
 )
 from shardbus.stores.postgres.schema import examine, prepare, settings_of
+from shardbus.stores.postgres.serving import keep_unserved
 from shardbus.stores.postgres.slots import Holding, KeptSlot, common_id, holdings, slot_of
-from shardbus.stores.postgres.writer import SERVED_LOCK
 from shardbus.stores.sqlite.examine.catalogue_repair import check_catalogue
 from shardbus.stores.sqlite.examine.check import check_store
 from shardbus.stores.sqlite.examine.tally import tally_store
@@ -109,11 +109,7 @@ class PostgresStores:
     def held(self) -> Iterator[None]:
         link = Link(self._address, settings_of("hold"))
         try:
-            if not link.fetch("SELECT pg_try_advisory_lock($1)", SERVED_LOCK)[0][0]:
-                raise StoreError(
-                    f"{self._address.shown} is being served: stop the server, or name another "
-                    "database"
-                )
+            keep_unserved(link)
             yield
         finally:
             link.close()

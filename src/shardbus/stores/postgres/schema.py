@@ -51,6 +51,8 @@ PLANS: Final = {
     "default_transaction_read_only": "off",
     "statement_timeout": "0",
     "lock_timeout": "0",
+    # Connections of slots that nobody uses for hours are as good as others, whatever a role says.
+    "idle_session_timeout": "0",
     # Of a process that hangs in the middle of a transaction: the next owner waits for its locks.
     "idle_in_transaction_session_timeout": "30s",
 }

@@ -61,6 +61,8 @@ class PostgresStore(ChunkedReads):
         # The connection for reads, and the epoch for which its server was verified.
         self._seen = (0, 0)
         self._writer = SlotWriter(self._writing, slot, f"{name} on {here()}", lease)
+        if lease is not None:
+            lease.call_when_lost(self._hang_up)
         try:
             self._writer.take()
             super().__init__(
@@ -151,6 +153,10 @@ class PostgresStore(ChunkedReads):
         located = [(self._local(commit.fragment), commit) for commit in commits]
         with self._writer.turn:
             self._writer.commit(located)
+
+    def _hang_up(self) -> None:
+        self._writing.abandon()
+        self._reading.abandon()
 
     def close(self) -> None:
         for link in (self._writing, self._reading):

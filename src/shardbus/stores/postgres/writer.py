@@ -31,6 +31,7 @@ from shardbus.stores.chunked.stages import StageWriter, drop_pieces
 from shardbus.stores.postgres.encoding import Arrays, divided
 from shardbus.stores.postgres.link import FENCED_STATE, Link, LinkLost, Row, ServerRefused
 from shardbus.stores.postgres.lookup import PostgresLookup, keys_of
+from shardbus.stores.postgres.serving import keep_served
 from shardbus.stores.postgres.stages import PostgresStages
 
 log = logging.getLogger(__name__)
@@ -46,8 +47,6 @@ RETRY_S: Final = 0.1
 ATTEMPTS_MAX: Final = 8
 # "SBlo": one process at a time assigns local numbers to fragments.
 _LOCALS_LOCK: Final = 0x53426C6F
-# "SBse": shared by all who serve slots of a database; whoever has it alone keeps them out.
-SERVED_LOCK: Final = 0x53427365
 # What one call of `sweep` removes at most.
 SWEEP_CHUNKS_MAX: Final = 256
 SWEEP_ENTRIES_MAX: Final = 1024
@@ -66,7 +65,6 @@ UPDATE slot SET epoch = epoch + 1, owner = $2 WHERE slot = $1 RETURNING epoch, c
 _RAISE: Final = """
 UPDATE slot SET epoch = epoch + 1 WHERE slot = $1 AND owner = $2 RETURNING epoch, commits, ctid
 """
-_SERVE: Final = "SELECT pg_try_advisory_lock_shared($1)"
 _OWNER: Final = "SELECT owner, epoch FROM slot WHERE slot = $1"
 # Slot, epoch, number, where the slot is, fragments, where they are, counters, and the rows.
 _COMMIT: Final = "SELECT * FROM commit_v1({})".format(", ".join(f"${n}" for n in range(1, 25)))
@@ -189,10 +187,7 @@ class SlotWriter:
 
     def take(self) -> None:
         """Own the slot from now on: whoever owned it before writes nothing more."""
-        if not self._link.fetch(_SERVE, SERVED_LOCK)[0][0]:
-            raise StoreError(
-                f"{self._link.address.shown} is being examined or copied; wait until that is done"
-            )
+        keep_served(self._link)
         if self._lease is not None:
             self._epoch, self._commits = self._lease.held()
             return
@@ -288,7 +283,7 @@ class SlotWriter:
         self.is_unsettled = False
         # Only so that nobody examines what is being served: the fence does not depend on it.
         with suppress(StoreError):
-            self._link.fetch(_SERVE, SERVED_LOCK)
+            keep_served(self._link)
 
     def _settle_leased(self, lease: SlotLease) -> None:
         self._forget()
