@@ -38,7 +38,7 @@ BROWSER_JS := tests/browser/js
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run test test-long test-release test-costs check fmt unit model stores sim sim-table browser pictures conformance backlog bench \
-	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster docs dist pin clean curl node chromium postgres systemd sdks go java FORCE
+	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster cluster docs dist pin clean curl node chromium postgres systemd sdks go java FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -130,6 +130,9 @@ storm: build  ## kill everything while a million messages are captured and writt
 
 storm-cluster: build postgres  ## kill, pause and restart nodes and their database under load: ARGS="--faults 200 --seed 7"
 	$(BIN)/python -m tests.chaos.cluster_storm $(ARGS)
+
+cluster: build postgres  ## a whole cluster on this machine, shown until Ctrl-C: ARGS="--directory DIR"
+	exec $(BIN)/python -m tests.chaos.cluster_show $(ARGS)
 
 spark-versions: build  ## what the connector can do with each PySpark: ARGS="4.1 4.2.1"
 	$(BIN)/python -m spark.tests.versions $(ARGS)

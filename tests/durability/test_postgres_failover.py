@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -19,45 +16,14 @@ from shardbus.message.sections import encode_data_message
 from tests.durability.test_kill import QUEUES, Ledger, receive, send_batches, send_singles
 from tests.durability.test_postgres import _progress, check
 from tests.support.amqp_client import Address, connected
-from tests.support.postgres import STANDBY, PostgresServer, needed_binaries
+from tests.support.postgres import PostgresServer
+from tests.support.postgres_pair import either, primary_and_standby
 from tests.support.queues import create_queue
 from tests.support.server import Server, running_server
 
 SEED: Final = 20_261_118
 WAIT_S: Final = 60.0
 IN_STEP: Final = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
-
-
-@contextmanager
-def primary_and_standby() -> Iterator[tuple[PostgresServer, PostgresServer]]:
-    """What the primary answers, the standby has."""
-    binaries = needed_binaries()
-    primary, standby = PostgresServer(binaries), PostgresServer(binaries)
-    try:
-        primary.make()
-        primary.start()
-        standby.make_standby(primary)
-        standby.start()
-        primary.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'")
-        primary.execute("SELECT pg_reload_conf()")
-        _wait_until(lambda: primary.number(IN_STEP) == 1)
-        yield primary, standby
-    finally:
-        standby.remove()
-        primary.remove()
-
-
-def _wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def either(primary: PostgresServer, standby: PostgresServer) -> str:
-    """Whichever of the two takes writes."""
-    hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
-    return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=primary"
 
 
 @pytest.mark.long
