@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from shardbus.app.migrate.moving import Line, Moved
 
 ACTIVE: Final = "Active"
-AGAIN: Final = "the same command continues"
+AGAIN: Final = "run the same command again to continue"
 _MEMBERS: Final = (
     "line", "sent", "scheduled", "removed", "known", "sessions", "left_deferred", "left_locked",
     "in_doubt", "left_late",
@@ -45,12 +45,8 @@ _MEMBERS: Final = (
     params=[
         namespace_option("--from", "The namespace to read.", is_required=True),
         namespace_option("--to", "The namespace to write.", is_required=True),
-        click.Option(
-            ["--from-ca"], metavar="FILE", help="Certificates that the source is trusted by."
-        ),
-        click.Option(
-            ["--to-ca"], metavar="FILE", help="Certificates that the target is trusted by."
-        ),
+        click.Option(["--from-ca"], metavar="FILE", help="Certificates to trust at the source."),
+        click.Option(["--to-ca"], metavar="FILE", help="Certificates to trust at the target."),
         entities_option(),
         click.Option(
             ["--drain", "is_draining"],
@@ -65,7 +61,7 @@ _MEMBERS: Final = (
         click.Option(
             ["--journal"],
             metavar="FILE",
-            help="File of what was moved.  [default: ./shardbus-migrate-….journal]",
+            help="File that records the moved messages.  [default: ./shardbus-migrate-….journal]",
         ),
         click.Option(["--json", "is_json"], is_flag=True, help="Print one JSON document."),
     ]
@@ -73,10 +69,10 @@ _MEMBERS: Final = (
 def migrate(entities: tuple[str, ...], **options: str | int | bool | None) -> None:
     """Move queues and topics with their messages from one namespace to another, live.
 
-    Either may be the live service or a Shardbus. Entities that the target lacks are created. A
-    journal makes the command repeatable: after an interruption or a crash the same command
-    continues, and sends nothing twice that it can find on the target. Without --drain the source
-    stays as it is. Needs the official SDK: `pip install 'shardbus[migrate]'`.
+    Either namespace may be the live service or a Shardbus. Entities that the target lacks are
+    created. A journal makes the command repeatable: after an interruption or a crash, run the same
+    command to continue; it does not send messages again that it finds on the target. Without
+    --drain the source stays unchanged. Needs the official SDK: `pip install 'shardbus[migrate]'`.
     """
     console = Console(bool(options.get("is_json")))
     sys.exit(run_command(console, lambda: _run(console, entities, options)))
@@ -90,7 +86,7 @@ def _run(console: Console, entities: tuple[str, ...], options: Options) -> int:
         from shardbus.app.migrate.typed import kept_types
     except ImportError as error:
         raise Usage(
-            "the official SDK is missing: `pip install 'shardbus[migrate]'` installs it"
+            "the official SDK is not installed: run `pip install 'shardbus[migrate]'`"
         ) from error
     source, target = _access(options, "from"), _access(options, "to")
     if source.endpoint == target.endpoint:
@@ -147,7 +143,7 @@ def _move(
     from shardbus.app.migrate.moving import LineMove
 
     if entity.elements.get("ForwardTo"):
-        # It keeps no messages: its destination has them.
+        # An entity that forwards has no messages: its destination has them.
         return
     status = entity.elements.get("Status", ACTIVE)
     if status != ACTIVE:
@@ -191,7 +187,7 @@ def _lines(
         has_sessions=entity.elements.get("RequiresSession") == "true",
         lock_s=to_ms(entity.elements.get("LockDuration", "1m")) / 1000,
     )
-    # Dead letters first: there they are found easily among the messages of the target.
+    # Dead letters first: they must be found among the messages of the target's main line.
     return [replace(main, is_dead=True), main] if has_dead_letters else [main]
 
 
@@ -209,8 +205,8 @@ def _check_sessions(found: Blueprint, options: Options) -> None:
     for entity in found.entities:
         if entity.elements.get("RequiresSession") == "true":
             raise Usage(
-                f"{entity.path} requires sessions, whose messages can only be moved in order with "
-                "--drain: give it, or leave the entity out of --entities"
+                f"{entity.path} requires sessions, and messages of sessions can be moved in order "
+                "only with --drain: add --drain, or name other entities with --entities"
             )
 
 
@@ -263,9 +259,9 @@ def _shown(moved: "list[Moved]") -> str:
             )
         if each.left_late:
             told.append(
-                f"{each.line}: {counted(each.left_late, 'message')} left, which came after its "
-                "topic was moved: receive them from the source, or delete the topic on the target "
-                "and run the same command"
+                f"{each.line}: {counted(each.left_late, 'message')} left that came after the topic "
+                "was moved: receive them from the source, or delete the topic on the target and "
+                "run the same command again"
             )
         if each.in_doubt:
             told.append(

@@ -1,10 +1,10 @@
-"""The entities of the target: created where they are missing, topics so that messages can be moved.
+"""The entities of the target: created where they are missing, with temporary rules for topics.
 
-Nothing can be sent to a single subscription. So each subscription of the target gets, until the
-messages of its topic have been moved, one rule only, which matches messages that are tagged with
-its name and removes the tag. Then it gets the rules of the source. Where the topic detects
-duplicates, the copies of one message in several subscriptions would be some: each is sent under an
-id of its own, and the rule gives it back the one that it had.
+A message cannot be sent to a single subscription. So each subscription of the target has only one
+rule until the messages of its topic have been moved: it matches messages that are tagged with the
+name of the subscription, and removes the tag. Then the subscription gets the rules of the source.
+If the topic detects duplicates, it would drop all but one of the copies that a message has in
+several subscriptions: each copy is sent with a unique id, and the rule restores the original id.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class TargetEntities:
         journal: Journal,
         tell: Callable[[str], None],
     ) -> None:
-        """`namespaces` are the source, at `endpoint`, and the target; `source` is what is moved."""
+        """`namespaces` are the source, at `endpoint`, and the target; `source` are the entities to
+        move.
+        """
         self._endpoint = endpoint
         self._there, self._target = namespaces
         self._source = source
@@ -49,7 +51,7 @@ class TargetEntities:
         self._tell = tell
 
     def prepare(self) -> None:
-        """Create what is missing. Refused for a topic whose subscriptions are in use there."""
+        """Create missing entities. Refused for a topic whose subscriptions the target has."""
         for topic in self._source.of_kind(TOPIC):
             self._check_unused(topic)
         missing = [
@@ -69,10 +71,10 @@ class TargetEntities:
             raise applied.failure
 
     def life(self, kind: EntityKind, path: str) -> str:
-        """Names an entity of the source and that of the target, as long as both exist.
+        """An id for an entity of the source together with that of the target.
 
-        An entity that was deleted and created again has the same path, and perhaps the same numbers
-        for other messages.
+        It changes if one of them is deleted and created again: the new entity has the same path,
+        and may have other messages under the same sequence numbers.
         """
         created = [
             "" if found is None else found[1].elements.get("CreatedAt", "")
@@ -95,7 +97,7 @@ class TargetEntities:
         return self._journal.is_done(self._rules_line(topic), _FINISHED)
 
     def finish(self, topic: DeclaredEntity) -> None:
-        """Give the subscriptions the rules of the source; from now on nothing is tagged."""
+        """Give the subscriptions the rules of the source; no message is tagged any more."""
         self._journal.done(self._rules_line(topic.path), [_FINISHED])
         for entity in self._source.subscriptions_of(topic):
             there = {rule.name.lower() for rule in self._target.rules(entity.path)}
@@ -104,16 +106,16 @@ class TargetEntities:
                     self._target.management.create_rule(f"{entity.path}/Rules/{rule.name}", rule)
             if TAG in there:
                 self._target.management.delete(f"{entity.path}/Rules/{TAG}")
-            self._tell(f"~ subscription {entity.path}: has its rules")
+            self._tell(f"~ subscription {entity.path}: has the rules of the source")
 
     def _check_unused(self, topic: DeclaredEntity) -> None:
-        """A subscription with other rules would get the messages of its sisters too."""
+        """Refused if a subscription has other rules: it would get the messages of all others."""
         if self.is_finished(topic.path) or self._target.at(topic.path) is None:
             return
         for path in self._target.paths(SUBSCRIPTION, topic.path):
             if [rule.name for rule in self._target.rules(path)] != [TAG]:
                 raise Refused(
-                    f"{path} exists on the target, and would get the messages of all subscriptions "
+                    f"{path} exists on the target and would get the messages of all subscriptions "
                     f"of {topic.path}: delete it there, or leave {topic.path} out of --entities"
                 )
 

@@ -2,8 +2,9 @@
 
 One JSON document per line. A line `begin` names messages that are about to be sent, a line `done`
 those that the target has accepted. A message that was begun and is not done is in doubt: the
-process may have been killed between the answer and the line. A line of messages is known by its
-entities' lives too: one that was created again has other messages under the same numbers.
+process may have been killed between the answer and the line. Messages are recorded by the id that
+`TargetEntities.life` gives their entities too: an entity that was created again has other messages
+under the same numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ VERSION: Final = 1
 
 
 class _Entry(Struct, forbid_unknown_fields=True):
-    """A line of the file after the first; it has one of `begin`, `done` and `not`."""
+    """A line of the file after the first. It has exactly one of `begin`, `done` and `not`."""
 
     line: str
     begin: list[int] | None = None
@@ -36,7 +37,7 @@ class _Entry(Struct, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if [self.begin, self.done, self.refuted].count(None) != 2:
-            raise ValueError("it says nothing that is known")
+            raise ValueError("it has no known member")
 
 
 @final
@@ -101,7 +102,7 @@ class Journal:
         return number in self._done.get(line, ())
 
     def number_of_id(self, line: str, message_id: str) -> int | None:
-        """The message of a line that was sent with this id, where ids are kept."""
+        """The number of the message that was sent with this id, if the journal records ids."""
         return self._ids.get(line, {}).get(message_id)
 
     def in_doubt(self, line: str) -> dict[int, str]:
@@ -111,7 +112,7 @@ class Journal:
     def _read(self, head: dict[str, object]) -> None:
         self._file.seek(0)
         content = self._file.read()
-        # A line that was cut off by a crash: what it says had not begun.
+        # A crash cut off this line, so the work that it announces had not begun.
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
             self._file.truncate(len(whole))
@@ -140,11 +141,11 @@ class Journal:
     def _damaged(self, number: int, error: Exception) -> Usage:
         return Usage(
             f"the journal {self._path} is damaged in line {number} ({error}): restore the file, or "
-            "give another one with --journal, which sends again what the target has already"
+            "name a new one with --journal: messages that the target has are then sent again"
         )
 
     def _write(self, document: dict[str, object]) -> None:
-        """One line, which is on the disk afterwards."""
+        """Write one line, and wait until it is on the disk."""
         left = memoryview(json.dumps(document).encode() + b"\n")
         try:
             while left:
@@ -153,7 +154,7 @@ class Journal:
         except OSError as error:
             raise Refused(
                 f"the journal {self._path} cannot be written: {error.strerror}; nothing is removed "
-                "without it. Mend this, and the same command continues"
+                "without it. Fix this, and run the same command again to continue"
             ) from error
 
     def _apply(self, said: _Entry) -> None:

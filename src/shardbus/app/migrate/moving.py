@@ -46,10 +46,10 @@ from shardbus.app.migrate.typed import plain_text
 
 BATCH_COUNT: Final = 100
 WAIT_S: Final = 3.0
-"""How long a line must be silent to be empty."""
+"""A line that delivers nothing for this long counts as empty."""
 LOOK_S: Final = 1.0
 SOON: Final = timedelta(seconds=60)
-"""A message that is due sooner is moved when it is due: it could not be cancelled in time."""
+"""A message that is due sooner is moved when it is due: it might not be cancelled in time."""
 PATIENCE: Final = 3
 DEAD_LETTERS: Final = "/$DeadLetterQueue"
 
@@ -109,7 +109,7 @@ class Line:
 
 @final
 class LineMove:
-    """One run over one line; a later run continues where this one ended."""
+    """One run over one line. A later run continues where this run ended."""
 
     def __init__(
         self,
@@ -151,7 +151,9 @@ class LineMove:
         return self.moved
 
     def _late_count(self) -> int:
-        """How many messages the journal does not know; sessions were removed with theirs."""
+        """How many messages of the source the journal does not know. In sessions, these are all
+        that are left, because moved ones were removed.
+        """
         if self._line.has_sessions and not self._line.is_dead:
             return self._left()
         with self._receiver(self._source) as receiver:
@@ -179,7 +181,9 @@ class LineMove:
     # The source.
 
     def _browse(self, receiver: ServiceBusReceiver, sender: ServiceBusSender) -> None:
-        """Copy what can be browsed; with draining only scheduled messages: nobody receives them."""
+        """Copy the messages that can be browsed. With draining, copy only scheduled messages,
+        because they cannot be received.
+        """
         for page in walk(receiver):
             states = ServiceBusMessageState
             deferred = [each for each in page if each.state == states.DEFERRED]
@@ -196,7 +200,7 @@ class LineMove:
             self._complete(receiver, batch)
 
     def _drain_sessions(self, sender: ServiceBusSender) -> None:
-        """Session by session, each in order, with its state."""
+        """Move one session after another, each in order and with its state."""
         silent = 0
         while silent < PATIENCE:
             try:
@@ -225,7 +229,7 @@ class LineMove:
         self, receiver: ServiceBusReceiver, batch: Sequence[ServiceBusReceivedMessage]
     ) -> None:
         for message in batch:
-            # A lost lock brings the message again; the journal knows it then.
+            # If the lock was lost, the message is delivered again, and the journal knows it.
             with suppress(MessageLockLostError):
                 receiver.complete_message(message)
                 self.moved.removed += 1
@@ -265,8 +269,8 @@ class LineMove:
             self._journal.refute(self._line.key, numbers)
             if len(group) == 1:
                 raise Refused(
-                    f"message {numbers[0]} of {self._line.name} is larger than the target allows; "
-                    "it and what follows stays on the source"
+                    f"message {numbers[0]} of {self._line.name} is larger than the target allows: "
+                    "it and all messages after it stay on the source"
                 ) from None
             half = len(group) // 2
             self._send_group(group[:half], sender)
@@ -288,7 +292,7 @@ class LineMove:
         self._journal.begin(self._line.key, numbers, group[0].session_id or "", ids)
 
     def _check_ids(self, ids: dict[int, str]) -> None:
-        """Two messages of one id are both messages here, and one of them a duplicate there."""
+        """Refused if two messages of the source have one id: the target would drop the second."""
         seen: dict[str, int] = {}
         for number, message_id in ids.items():
             if not message_id:
@@ -298,13 +302,13 @@ class LineMove:
             if first != number:
                 raise Refused(
                     f"message {number} of {self._line.name} has the id {message_id!r}, as message "
-                    f"{first} has, and the target would drop it as a duplicate; it and what "
-                    f"follows stays on the source. Receive it there, or move to a "
-                    f"{self._line.target} that was created without duplicate detection"
+                    f"{first} has, and the target would drop it as a duplicate; it and all "
+                    "messages after it stay on the source. Receive it there, or create "
+                    f"{self._line.target} on the target without duplicate detection"
                 )
 
     def _check_way(self) -> None:
-        """Dead letters go by the line of the target, where they have to be received."""
+        """Dead letters pass through the main line of the target, where they must be received."""
         waiting = 0 if self._is_way_free else self._waiting()
         if waiting:
             raise Refused(
@@ -315,7 +319,7 @@ class LineMove:
         self._is_way_free = True
 
     def _bury(self, origins: set[str], session_id: str | None) -> None:
-        """Receive these messages on the target and dead-letter them, for their old reasons."""
+        """Receive these messages on the target, and dead-letter them with their old reasons."""
         with self._looking_receiver(session_id or "") as receiver:
             others: list[ServiceBusReceivedMessage] = []
             while origins:
@@ -361,10 +365,10 @@ class LineMove:
     def _cancel(self, number: int) -> None:
         if not self._is_draining:
             return
-        # The scheduled messages of a topic are those of all its subscriptions.
+        # A scheduled message of a topic belongs to all of its subscriptions.
         if self._line.tag:
             return
-        # It may have become due a moment ago: then it is received, and the journal knows it.
+        # If it became due a moment ago, it is received later, and the journal knows it.
         with suppress(ServiceBusError), self._source.get_queue_sender(self._line.path) as canceller:
             canceller.cancel_scheduled_messages(number)
             self.moved.removed += 1
@@ -442,11 +446,11 @@ class LineMove:
 def walk(receiver: ServiceBusReceiver) -> Iterator[list[ServiceBusReceivedMessage]]:
     """All messages of a line, page by page, in every state, each once.
 
-    Pages of a partitioned entity are in the order of time, so that numbers rise only within a
-    partition: the namespace knows where a page ended by the number of its last message, also if it
-    is below an earlier one. A namespace that has forgotten it (its gateway was started again) goes
-    on by number alone, which shows less; so the line is walked again until a walk shows nothing
-    new.
+    Pages of a partitioned entity are in the order of time, so numbers rise only within a partition.
+    The namespace remembers the last message of a page, and continues after it even if an earlier
+    message has a higher number. If the namespace has forgotten it (its gateway was restarted), it
+    continues by number alone, and misses messages. So the line is walked again until a walk shows
+    no new message.
     """
     seen: set[int] = set()
     walks, is_new = 0, True

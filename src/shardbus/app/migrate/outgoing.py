@@ -18,11 +18,13 @@ from shardbus.app.cli.failures import Refused
 from shardbus.app.migrate.typed import TYPE, UNSENDABLE, VALUE
 
 ORIGIN: Final = "shardbus_origin"
-"""The property by which a later run knows a message again: its line and number on the source."""
+"""The property by which a later run recognizes a message: its line and number on the source."""
 TAG: Final = "shardbus_migrate"
 """The property by which a subscription of the target gets its messages; its rule removes it."""
 MESSAGE_ID: Final = "shardbus_message_id"
-"""The property with the id of a message that is sent under another one; the rule removes it."""
+"""The property with the original id of a message that is sent with another id; the rule removes
+it.
+"""
 PARTITION_KEY: Final = "x-opt-partition-key"
 REASON: Final = "DeadLetterReason"
 DESCRIPTION: Final = "DeadLetterErrorDescription"
@@ -54,10 +56,10 @@ def outgoing(
     is_dead: bool,
     has_own_id: bool = False,
 ) -> Outgoing:
-    """With everything that its sender had set; the time to live is what is left of it.
+    """The message with everything that its sender set, and with the rest of its time to live.
 
-    A dead letter keeps its reason, and has no time to live: it must reach the dead letters. With
-    `has_own_id` it is sent under an id that no other message has, and a rule restores its own.
+    A dead letter keeps its reason and has no time to live, because it must not expire on its way.
+    With `has_own_id` the message is sent with a unique id, and a rule restores the original id.
     """
     raw = message.raw_amqp_message
     dropped = (ORIGIN, TAG) if is_dead else (ORIGIN, TAG, REASON, DESCRIPTION)
@@ -70,7 +72,7 @@ def outgoing(
         if isinstance(value, dict) and value.get(TYPE) == UNSENDABLE:
             raise Refused(
                 f"{origin}: the SDK cannot send the property {name!r}, of the type {value[VALUE]}; "
-                "it and what follows stays on the source"
+                "the message and all messages after it stay on the source"
             )
     properties[ORIGIN] = origin
     if tag:

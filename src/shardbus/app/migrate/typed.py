@@ -1,8 +1,8 @@
 """Application properties with their AMQP types, which the SDK forgets when it reads them.
 
-The SDK reads a timestamp as a number and a text as bytes, and could not send either as it was. So
-what it reads is read again here, and its values carry their types: the SDK sends such values as
-they are.
+The SDK reads a timestamp as a number and a text as bytes, and would send them as such. So this
+module decodes the properties again and gives each value its type, in the form that the SDK sends
+unchanged.
 """
 
 from __future__ import annotations
@@ -72,16 +72,17 @@ class _Decode(Protocol):
 
 @contextmanager
 def kept_types() -> Iterator[None]:
-    """The SDK reads application properties with their types meanwhile. Usage when it differs.
+    """Within this context the SDK reads application properties with their types.
 
-    The readers are the process's: afterwards they are as they were, for whoever else uses the SDK.
+    Usage if this version of the SDK has other functions. The functions are replaced for the whole
+    process, and restored at the end for other users of the SDK.
     """
     plain: list[tuple[dict[str, object], _Decode]] = []
     for name in _READERS:
         members = vars(import_module(name))
         decode: _Decode | None = members.get(_NAME)
         if decode is None:
-            raise Usage("this version of azure-servicebus is unknown: install version 7.15")
+            raise Usage("this version of azure-servicebus is not supported: install version 7.15")
         plain.append((members, decode))
     for members, decode in plain:
         members[_NAME] = _Keeping(decode)

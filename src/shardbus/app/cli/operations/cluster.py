@@ -11,7 +11,7 @@ from shardbus.app.cli.operations.cluster_status import status
 
 @click.group(cls=CommandGroup)
 def cluster() -> None:
-    """The nodes of a cluster: what they do, and their certificates."""
+    """Show the nodes of a cluster, and create their certificates."""
 
 
 cluster.add_command(ca)

@@ -26,9 +26,9 @@ _FORCE: Final = "give --force to replace it"
 )  # fmt: skip
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON document.")
 def ca(cluster: str, out: Path, is_json: bool) -> None:
-    """Make the authority of a new cluster, for those who have no PKI.
+    """Create the certificate authority of a new cluster, if you have no PKI.
 
-    Whoever has ca-key.pem can join the cluster: keep it where no node is.
+    Anybody who has ca-key.pem can join the cluster: do not store it on a node.
     """
     console = Console(is_json)
 
@@ -40,9 +40,9 @@ def ca(cluster: str, out: Path, is_json: bool) -> None:
         _written(lambda: make_authority(out, cluster, now_ms=SystemClock().now_ms()), "")
         console.show(
             {"cluster": cluster, "directory": str(out), "key": str(out / AUTHORITY_KEY)},
-            f"{out}: the authority of the cluster {cluster!r}. Make a certificate for each node "
-            f"with `shardbus cluster cert --ca {out}`, and keep {out / AUTHORITY_KEY} away from "
-            "the nodes",
+            f"{out}: the authority of the cluster {cluster!r}. Create a certificate for each node "
+            f"with `shardbus cluster cert --ca {out}`, and do not store {out / AUTHORITY_KEY} on a "
+            "node",
         )
         return 0
 
@@ -53,11 +53,11 @@ def ca(cluster: str, out: Path, is_json: bool) -> None:
 @click.option("--name", required=True, help="Name of the node, such as broker-0.")
 @click.option(
     "--role", "roles", type=click.Choice(ROLES), multiple=True, required=True,
-    help="What the node does; may be given several times.",
+    help="Role of the node; may be given several times.",
 )  # fmt: skip
 @click.option(
     "--ca", "ca_dir", type=click.Path(path_type=Path), default="cluster-ca", show_default=True,
-    help="Directory that `shardbus cluster ca` made.",
+    help="Directory that `shardbus cluster ca` created.",
 )  # fmt: skip
 @click.option(
     "--out", type=click.Path(path_type=Path),
@@ -65,16 +65,18 @@ def ca(cluster: str, out: Path, is_json: bool) -> None:
 )  # fmt: skip
 @click.option(
     "--host", "hosts", multiple=True, metavar="HOST",
-    help="Also a name or address of the machine, for other programs; may be given several times.",
+    help="Name or address of the machine to add, for other programs; may be given several times.",
 )  # fmt: skip
 @click.option(
     "--days", type=click.IntRange(1, DAYS_MAX), default=397, show_default=True,
-    help="How long it is valid.",
+    help="How long the certificate is valid.",
 )  # fmt: skip
-@click.option("--force", "is_forced", is_flag=True, help="Replace files: nodes read them again.")
+@click.option(
+    "--force", "is_forced", is_flag=True, help="Replace existing files; nodes read the new ones."
+)
 @click.option("--json", "is_json", is_flag=True, help="Print one JSON document.")
 def cert(**options: str | int | bool | Path | tuple[str, ...] | None) -> None:
-    """Make the certificate of a node, signed by the authority of its cluster."""
+    """Create the certificate of a node, signed by the authority of its cluster."""
     console = Console(bool(options["is_json"]))
 
     def command() -> int:
@@ -129,7 +131,7 @@ def _texts(value: object) -> tuple[str, ...]:
 def _check_word(option: str, text: str) -> None:
     if not WORD.fullmatch(text):
         raise Usage(
-            f"{option} {text!r}: use letters, digits, dots, dashes and underscores, at most 63"
+            f"{option} {text!r}: use at most 63 letters, digits, dots, dashes and underscores"
         )
 
 
@@ -137,7 +139,11 @@ def _written(write: Callable[[], None], advice: str) -> None:
     try:
         write()
     except FileExistsError as error:
-        more = f"; {advice}" if advice else ": an authority is not replaced"
+        more = (
+            f"; {advice}"
+            if advice
+            else ": name another directory, because an authority is never replaced"
+        )
         raise Usage(f"{error.filename} exists already{more}") from error
     except OSError as error:
         raise CommandError(f"{error.filename} cannot be written: {error.strerror}") from error

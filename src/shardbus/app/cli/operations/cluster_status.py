@@ -54,8 +54,8 @@ _MILLISECONDS: Final = frozenset({"beat_age_ms", "oldest_snapshot_ms"})
             ["--store"],
             multiple=True,
             metavar="URL",
-            help=f"Ask the databases, and no gateway, as in {SHARED_EXAMPLE}; several times for "
-            "several.",
+            help=f"Ask this database instead of a gateway, as in {SHARED_EXAMPLE}; repeat it for "
+            "each database.",
         ),
         click.Option(["--watch", "is_watching"], is_flag=True, help="Update every second."),
         *access_options(),

@@ -1,4 +1,4 @@
-"""`shardbus move`: a namespace into another place, of the same or of another kind of store."""
+"""`shardbus move`: moves a namespace to another place, of the same or another kind of store."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from shardbus.app.server.store_kinds import DEFAULT_STORE
         click.Option(
             ["--data-dir"],
             type=click.Path(path_type=Path),
-            help="Data directory of the bus whose stores are in a database; by default the one "
-            "that is moved.",
+            help="Data directory of the bus whose stores are in a database; by default the "
+            "directory that is moved.",
         ),
         click.Option(
             ["--release", "is_releasing"],
             is_flag=True,
-            help="Let --from be served again after a move, or instead of finishing one.",
+            help="Allow --from to be served again, after a move or instead of finishing one.",
         ),
         click.Option(["--json", "is_json"], is_flag=True, help="Print one JSON document."),
     ]
@@ -44,10 +44,10 @@ def move(
 ) -> None:
     """Move a namespace that nobody serves from one kind of store to another.
 
-    Everything in the target is counted and compared with the source, message by message. The
-    source stays as it is and is marked, so that it is not served by mistake. If the command is
-    interrupted, run it again. Exit code 0: moved. 1: not moved, or moved with damage that was
-    there before. 2: the target cannot be used. 3: one side is being served.
+    The target is compared with the source, message by message. The source stays unchanged and is
+    marked, so that it is not served by mistake. If the command is interrupted, run it again. Exit
+    code 0: moved. 1: not moved, or moved with damage that the source had. 2: the target cannot be
+    used. 3: a server is using the source or the target.
     """
     console = Console(is_json)
 

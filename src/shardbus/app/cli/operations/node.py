@@ -28,34 +28,34 @@ def node_options() -> list[click.Parameter]:
             ["--store"],
             multiple=True,
             metavar="URL",
-            help=f"Database of the cluster, as in {SHARED_EXAMPLE}; several times for several "
-            "databases, the same ones for every node.",
+            help=f"Database of the cluster, as in {SHARED_EXAMPLE}. Repeat it for each database, "
+            "and name the same ones for every node.",
         ),
         click.Option(
             ["--roles"],
             default="broker,gateway",
             show_default=True,
-            help="What the node does: broker, gateway, lane; with commas between.",
+            help="Roles of the node, separated by commas: broker, gateway, lane.",
         ),
         click.Option(
             ["--name"],
             default="",
-            help="Name of the node, which no other living one has.  [default: that of the machine]",
+            help="Name of the node, unique among running nodes.  [default: that of the machine]",
         ),
         click.Option(
             ["--listen"],
             default="127.0.0.1:0",
             show_default=True,
             metavar="HOST:PORT",
-            help="Where gateways of other nodes reach its broker; port 0 chooses a free one.",
+            help="Address at which gateways of other nodes reach the broker; port 0: any free one.",
         ),
         click.Option(
             ["--slots"],
             type=click.IntRange(1, SLOTS_MAX),
             default=SLOTS_DEFAULT,
             show_default=True,
-            help="Slots in each database, when the first node makes the cluster: at most so many "
-            "brokers share a database.",
+            help="Slots in each database, used when the first node creates the cluster; also the "
+            "largest number of brokers that can share a database.",
         ),
     ]
 
