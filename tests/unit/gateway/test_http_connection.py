@@ -205,6 +205,23 @@ def test_a_length_beside_chunks_is_ignored() -> None:
     assert run(scenario).bodies() == ["PUT hi"]
 
 
+def test_nothing_is_read_after_a_request_with_two_lengths() -> None:
+    """ "The server MUST close the connection after responding" (RFC 9112, 6.1): a proxy that goes
+    by the other length would take what follows for somebody else's request.
+    """
+
+    async def scenario(client: Client) -> None:
+        doubtful = put("x", b"hi", is_chunked=True, more="Content-Length: 4\r\n")
+        client.send(doubtful + put("y", b"smuggled"))
+        await settle()
+
+    client = run(scenario)
+
+    assert client.bodies() == ["PUT hi"]
+    assert b"connection: close" in client.transport.written.lower()
+    assert client.transport.is_closing()
+
+
 def test_a_client_with_a_long_body_is_told_to_continue() -> None:
     async def scenario(client: Client) -> None:
         request = put("x", LONG, more="Expect: 100-continue\r\n")

@@ -1,11 +1,12 @@
 """Messages that are searched, shown in full and grouped; rules that are tried (R46, R48)."""
 
 import json
+import re
 from base64 import b64encode
 
 import pytest
 
-from shardbus.core.namespace.access import LISTEN, AccessRule
+from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
 from shardbus.core.namespace.entity import QueueSpec
 from shardbus.gateway.http.api.finding import masked
 from tests.unit.gateway.http.web import Web
@@ -361,6 +362,34 @@ def test_the_system_tells_ports_brokers_and_stores(web: Web) -> None:
     [broker] = document["brokers"]  # type: ignore[misc]  # a list of one
     assert (broker["name"], broker["state"], broker["restarts"]) == ("b0", "available", 0)  # type: ignore[has-type]  # an object
     assert document["endpoint"] == "sb://localhost:5672"
+
+
+def test_every_client_with_a_key_learns_the_ports(web: Web) -> None:
+    """Whoever may only send to a queue needs a connection string too."""
+    spec = QueueSpec()
+    spec.access_rules = [AccessRule("sender", SEND, "s")]
+    web.create("mine", spec=spec)
+    token = web.token("http://bus/mine", key_name="sender", key="s")
+
+    answer = web.fetch("GET", "/api/v1/ports", token=token)
+
+    assert json.loads(answer.body)["amqp_port"] == 5672
+
+
+def test_no_route_that_wants_a_token_answers_without_one(web: Web) -> None:
+    """R34."""
+    paths = json.loads(web.fetch("GET", "/api/v1/openapi.json").body)["paths"]
+    guarded = [
+        (method.upper(), re.sub(r"\{\w+\}", "q", path))
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+        if operation["security"]
+    ]
+
+    answers = {each: web.fetch(*each, token="").status for each in guarded}
+
+    assert len(guarded) > 60
+    assert {each: status for each, status in answers.items() if status != 401} == {}
 
 
 def test_connection_strings_have_the_port_of_amqp(web: Web) -> None:

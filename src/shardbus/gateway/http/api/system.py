@@ -126,6 +126,13 @@ class System(Struct, kw_only=True):
     brokers: list[BrokerShown]
 
 
+class PortsShown(Struct, kw_only=True):
+    amqp_port: Count
+    http_port: Count
+    tls_port: Count | None
+    flight_port: Count | None
+
+
 class OpenIdSignIn(Struct, kw_only=True):
     issuer: str
     audiences: list[str]
@@ -179,6 +186,15 @@ class SystemPages:
             ),
             shows(
                 Route(
+                    "/api/v1/ports",
+                    "Where the server listens, for every client with a key.",
+                    PortsShown,
+                    takes_any_token=True,
+                ),
+                self._show_ports,
+            ),
+            shows(
+                Route(
                     "/api/v1/sign-in",
                     "How a console can sign in. The development key is offered on the loopback "
                     "address only, and never to other web pages.",
@@ -187,6 +203,15 @@ class SystemPages:
                 self._show_sign_in,
             ),
         ]
+
+    async def _show_ports(self, call: Call[Nothing]) -> PortsShown:
+        ports = self._facts.ports
+        return PortsShown(
+            amqp_port=ports.amqp,
+            http_port=ports.http,
+            tls_port=ports.tls or None,
+            flight_port=ports.flight or None,
+        )
 
     async def _show(self, call: Call[Nothing]) -> System:
         await self._overviews.current()

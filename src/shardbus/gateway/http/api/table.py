@@ -107,6 +107,8 @@ class Api:
         for row, match in found:
             if row.route.method == method:
                 self._require(request, row.route.right, match.name, row.route.otherwise)
+                if row.route.takes_any_token:
+                    self._gate.grant_of(request)
                 return _response(await row.respond(request, match))
         raise NoSuchMethod([row.route.method for row, _ in found])
 

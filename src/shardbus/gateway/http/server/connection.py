@@ -360,6 +360,10 @@ class HttpConnection(asyncio.Protocol):
         request.header_names = {
             name.decode().lower(): name.decode() for name, _ in head.headers.raw_items()
         }
+        if {"content-length", "transfer-encoding"} <= headers.keys():
+            # "The server MUST close the connection after responding to such a request" (RFC 9112,
+            # 6.1): a proxy that believes the other one sees another end of it.
+            self._is_ending = True
         self._is_answering = True
         self._departure = request.departure
         self._cancel_timer()
