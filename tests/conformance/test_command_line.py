@@ -66,6 +66,29 @@ def test_a_connection_string_has_the_port_on_which_the_bus_serves_amqp(server: S
     assert f"Endpoint=sb://{server.host}:{server.amqp_port};" in output
 
 
+def test_a_missing_access_rule_is_told_like_any_other_missing_thing(server: Server) -> None:
+    code, output = run(server, "sas", "rule", "show", "nobody")
+
+    assert code == 4
+    assert "nobody" in output and "`shardbus sas rule list`" in output
+
+
+def test_a_key_of_one_entity_is_enough_for_its_connection_string(server: Server) -> None:
+    assert run(server, "queue", "create", "narrow")[0] == 0
+    of_queue = ("--entity", "narrow")
+    made = run(server, "sas", "rule", "create", "sender", "--rights", "Send", *of_queue)
+    shown = run(server, "sas", "rule", "show", "sender", "--json", *of_queue)
+    key = json.loads(shown[1])["primary_key"]
+
+    signed = ("--key-name", "sender", "--key", key)
+    code, output = run(server, "sas", "connection-string", *of_queue, *signed)
+
+    assert (made[0], code) == (0, 0), output
+    assert f"Endpoint=sb://{server.host}:{server.amqp_port};" in output
+    assert "EntityPath=narrow" in output
+    run(server, "queue", "delete", "narrow", "--yes")
+
+
 async def test_fragments_tell_what_they_hold_by_state_and_what_they_dropped(
     server: Server,
     address: Address,

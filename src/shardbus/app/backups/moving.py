@@ -17,7 +17,7 @@ from typing import Final, final
 
 from shardbus.app.backups.definitions import read_definitions
 from shardbus.app.backups.manifest import write_new
-from shardbus.app.cli.console import Console, Json
+from shardbus.app.cli.console import Console, Json, counted
 from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
 from shardbus.app.cli.progress import Progress
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
@@ -284,12 +284,13 @@ class _Move:
             "stores": [_store_document(name, tally) for name, tally in tallies.items()],
         }
         text = (
-            f"{self._source.shown} was moved to {self._target.shown}: {len(tallies)} stores, "
-            f"{fragments} fragments, {messages} messages, all of them compared. The source is as "
-            "it was, and is no longer served"
+            f"{self._source.shown} was moved to {self._target.shown}: "
+            f"{counted(len(tallies), 'store')}, {counted(fragments, 'fragment')}, "
+            f"{counted(messages, 'message')}, all of them compared. The source is as it was, and "
+            "is no longer served"
         )
         if damages:
-            text += f"\n{damages} damaged places were moved as they are: run `shardbus check`"
+            text += f"\n{counted(damages, 'damaged place')} moved as found: run `shardbus check`"
         self._console.show(document, text)
         return 1 if damages else 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shardbus.app.backups.definitions import read_definitions, write_definitions
 from shardbus.app.backups.manifest import Manifest, ManifestFile, new_manifest, write_manifest
-from shardbus.app.cli.console import Console, Json
+from shardbus.app.cli.console import Console, Json, counted, size_text
 from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.cli.operations.check_report import unserved
 from shardbus.app.cli.progress import Progress
@@ -43,8 +43,8 @@ def run_offline(console: Console, data_dir: Path, target: Path, store: str = DEF
         "files": [file.to_document() for file in manifest.files],
     }
     text = (
-        f"{target}: {len(manifest.files)} files, {manifest.size_bytes()} bytes, "
-        f"{manifest.messages()} messages"
+        f"{target}: {counted(len(manifest.files), 'file')}, {size_text(manifest.size_bytes())}, "
+        f"{counted(manifest.messages(), 'message')}"
     )
     console.show(document, text)
     return 0

@@ -14,7 +14,7 @@ from typing import Final
 from shardbus.app.backups.definitions import at_rest
 from shardbus.app.backups.filling import fill_database
 from shardbus.app.backups.manifest import Manifest, ManifestFile, read_manifest, write_new
-from shardbus.app.cli.console import Console, Json
+from shardbus.app.cli.console import Console, Json, counted, size_text
 from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.cli.operations.check_report import examined
 from shardbus.app.cli.progress import Progress
@@ -56,8 +56,8 @@ def run_restore(console: Console, backup: Path, data_dir: Path, store: str = DEF
     }
     text = (
         f"{target}: restored from {manifest.name}, the namespace as it was at "
-        f"{format_moment(manifest.cut_at_ms)}; {len(manifest.files)} files, "
-        f"{manifest.size_bytes()} bytes, {manifest.messages()} messages"
+        f"{format_moment(manifest.cut_at_ms)}; {counted(len(manifest.files), 'file')}, "
+        f"{size_text(manifest.size_bytes())}, {counted(manifest.messages(), 'message')}"
     )
     if store != DEFAULT_STORE:
         text += f"; its stores are in {stores_of(target, store).describe()}"

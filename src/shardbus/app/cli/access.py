@@ -34,9 +34,11 @@ class ClientAccess:
     def management(self) -> Management:
         return Management(self._transport(), self.endpoint, self.credential, clock=time.time)
 
-    def api(self, timeout_s: float = TIMEOUT_S) -> ApiClient:
+    def api(self, timeout_s: float = TIMEOUT_S, *, entity: str = "") -> ApiClient:
+        """Signed for the namespace, or for one entity, whose keys know nothing else."""
         transport = self._transport(timeout_s)
-        return ApiClient(transport, self.endpoint, self.credential, clock=time.time)
+        resource = f"{self.endpoint.rstrip('/')}/{entity}" if entity else self.endpoint
+        return ApiClient(transport, resource, self.credential, clock=time.time)
 
     def _transport(self, timeout_s: float = TIMEOUT_S) -> HttpTransport:
         return HttpTransport(self.endpoint, self.ca_file, timeout_s)

@@ -24,6 +24,7 @@ _NO_ENTITY: Final = re.compile(
     r"The messaging entity '(?:sb://[^/]*/)?(.+)' (?:could not be found|does not exist)"
 )
 _NO_PIPELINE: Final = re.compile(r"There is no pipeline '(.+)'")
+_NO_ACCESS_RULE: Final = re.compile(r"There is no access rule '(.+)'")
 
 Document = dict[str, Json]
 """What the API takes and answers: always one object."""
@@ -116,6 +117,12 @@ class ApiClient:
         entity, pipeline = _NO_ENTITY.match(detail), _NO_PIPELINE.match(detail)
         if entity is not None:
             return no_entity(entity[1], self.names)
+        access_rule = _NO_ACCESS_RULE.match(detail)
+        if access_rule is not None:
+            return NotFound(
+                f"there is no access rule {access_rule[1]} (`shardbus sas rule list`, with "
+                "--entity for those of an entity, shows what there is)"
+            )
         if pipeline is None:
             return NotFound(detail)
         plain = f"there is no pipeline {pipeline[1]}"

@@ -145,7 +145,7 @@ class HttpTransport:
             )
         return (
             f"no Shardbus answers at {self._endpoint} ({reason}): start one with `shardbus "
-            "serve`, or give another address with --endpoint"
+            "serve`, or give another address with --endpoint or a connection string"
         )
 
 

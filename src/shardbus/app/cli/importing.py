@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from shardbus.app.cli.access import Options, access_from, access_options, text_option
+from shardbus.app.cli.access import ClientAccess, Options, access_from, access_options, text_option
 from shardbus.app.cli.apply import apply_found
 from shardbus.app.cli.console import Console, note, run_command
 from shardbus.app.cli.export import exported
@@ -63,7 +63,7 @@ def import_command(entities: tuple[str, ...], **options: str | int | bool | None
     console = Console(bool(options.get("is_json")))
 
     def command() -> int:
-        with visiting(access_from(source_options(options))) as there:
+        with visiting(side_access(options, "from")) as there:
             found = read_entities(there, entities, with_keys=bool(options.get("has_keys")))
             if not there.has_api():
                 note("access rules are left out: the source does not show them")
@@ -80,12 +80,16 @@ def import_command(entities: tuple[str, ...], **options: str | int | bool | None
     sys.exit(run_command(console, command))
 
 
-def source_options(options: Options) -> Options:
-    """The access options of the namespace to read."""
-    return {
-        "connection_string": text_option(options, "from_namespace"),
-        "ca": text_option(options, "from_ca"),
+def side_access(options: Options, side: str) -> ClientAccess:
+    """The access to the namespace to read (`from`) or to write (`to`)."""
+    given = {
+        "connection_string": text_option(options, f"{side}_namespace"),
+        "ca": text_option(options, f"{side}_ca"),
     }
+    try:
+        return access_from(given)
+    except Usage as error:
+        raise Usage(f"--{side}: {error}") from error
 
 
 def read_entities(there: Current, names: tuple[str, ...], *, with_keys: bool) -> Blueprint:

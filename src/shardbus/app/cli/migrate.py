@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from shardbus.app.cli.access import ClientAccess, Options, access_from, text_option
+from shardbus.app.cli.access import ClientAccess, Options, text_option
 from shardbus.app.cli.console import Console, Json, counted, note, run_command
 from shardbus.app.cli.duration import to_ms
 from shardbus.app.cli.entities.atom import QUEUE, TOPIC
@@ -19,6 +19,7 @@ from shardbus.app.cli.importing import (
     entities_option,
     namespace_option,
     read_entities,
+    side_access,
     without_access_rules,
 )
 from shardbus.app.cli.progress import Progress
@@ -88,7 +89,7 @@ def _run(console: Console, entities: tuple[str, ...], options: Options) -> int:
         raise Usage(
             "the official SDK is not installed: run `pip install 'shardbus[migrate]'`"
         ) from error
-    source, target = _access(options, "from"), _access(options, "to")
+    source, target = side_access(options, "from"), side_access(options, "to")
     if source.endpoint == target.endpoint:
         raise Usage("--from and --to are the same namespace")
     moved: list[Moved] = []
@@ -208,15 +209,6 @@ def _check_sessions(found: Blueprint, options: Options) -> None:
                 f"{entity.path} requires sessions, and messages of sessions can be moved in order "
                 "only with --drain: add --drain, or name other entities with --entities"
             )
-
-
-def _access(options: Options, side: str) -> ClientAccess:
-    return access_from(
-        {
-            "connection_string": text_option(options, f"{side}_namespace"),
-            "ca": text_option(options, f"{side}_ca"),
-        }
-    )
 
 
 def _client(options: Options, side: str, client: "type[ServiceBusClient]") -> "ServiceBusClient":

@@ -92,6 +92,15 @@ def test_what_is_restored_is_what_was_backed_up(
     assert (tmp_path / "again" / "broker-0.db").stat().st_mode & 0o777 == 0o600
 
 
+def test_one_file_is_told_as_one(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    SqliteCatalogue(tmp_path / "data" / "catalogue.db", now_ms=1).close()
+    words = ["backup", "--offline", str(tmp_path / "data"), str(tmp_path / "backup")]
+    made = CliRunner().invoke(main, words)
+
+    assert " 1 file, " in made.output and " 0 messages" in made.output
+
+
 def held(data_dir: Path, fragment: FragmentId) -> list[tuple[int, int, bytes | None]]:
     store = SqliteStore(data_dir / "broker-0.db")
     try:

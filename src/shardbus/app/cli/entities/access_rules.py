@@ -285,7 +285,12 @@ def _amqp_port(access: ClientAccess, options: Options, *, is_emulator: bool) -> 
     known = urlsplit(access.endpoint).port
     if options.get(CONNECTION_STRING) is not None and options.get("endpoint") is None:
         return known
-    told = access.api().get("system").get("amqp_port" if is_emulator else "tls_port")
+    # Without --rule the key that signs is the one in the string, perhaps that of the entity.
+    is_of_entity = options.get("rule") is None
+    entity = text_option(options, "entity") if is_of_entity else None
+    told = (
+        access.api(entity=entity or "").get("ports").get("amqp_port" if is_emulator else "tls_port")
+    )
     if isinstance(told, int) and told:
         return told
     return AMQP_PORT if is_emulator else known

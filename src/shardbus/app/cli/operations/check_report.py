@@ -13,7 +13,7 @@ from typing import Final
 
 import click
 
-from shardbus.app.cli.console import Console, Json
+from shardbus.app.cli.console import Console, Json, counted, size_text
 from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
 from shardbus.app.server.data_directory import data_directory
 from shardbus.app.server.store_kinds import DEFAULT_STORE, new_namespace_id, stores_of
@@ -186,23 +186,23 @@ class CheckVerdict:
         lines: list[str] = list(self.done)
         for repair in self._repairs:
             lines.append(
-                f"{repair.report.file}: repaired; {repair.served} messages are served, "
-                f"{repair.set_aside} are set aside; the old file is {repair.kept_as}"
+                f"{repair.report.file}: repaired; {counted(repair.served, 'message')} served, "
+                f"{repair.set_aside:,} set aside; the old file is {repair.kept_as}"
             )
         lines += [f"  was: {line}" for damage in self.lost for line in self._lines(damage)]
         for store in self._stores:
             state = "sound" if store.is_sound() else "DAMAGED"
             aside = f", {store.set_aside} set aside" if store.set_aside else ""
             lines.append(
-                f"{store.file}: {state}, {len(store.fragments)} fragments, "
-                f"{store.messages} messages{aside}"
+                f"{store.file}: {state}, {counted(len(store.fragments), 'fragment')}, "
+                f"{counted(store.messages, 'message')}{aside}"
             )
         for orphan in self._orphans:
             numbers = ", ".join(map(str, orphan.numbers))
             lines.append(
                 f"{orphan.file}: fragments {numbers} of entity {orphan.entity_id}, which is "
-                f"not in the catalogue, hold {orphan.messages} messages, {orphan.size_bytes} "
-                "bytes; they are kept: see `shardbus orphans`"
+                f"not in the catalogue, hold {counted(orphan.messages, 'message')}, "
+                f"{size_text(orphan.size_bytes)}; they are kept: see `shardbus orphans`"
             )
         for damage in self._found:
             lines += self._lines(damage)
