@@ -16,7 +16,7 @@ SEEDS ?=
 SOAK_S ?= 20
 JOBS ?= 2
 # More than there are cores: many tests wait most of the time.
-WORKERS ?= 4
+WORKERS ?= 5
 # Of long tests most start a Java of their own, and Spark gives a Python ten seconds to start.
 LONG_WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -37,7 +37,7 @@ BROWSER_JS := tests/browser/js
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
-.PHONY: help build run test test-long test-release test-costs check fmt unit model stores sim sim-table browser pictures conformance backlog bench \
+.PHONY: help build run test test-long test-release test-costs check collected fmt unit model stores sim sim-table browser pictures conformance backlog bench \
 	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster cluster docs dist pin clean curl node chromium postgres systemd sdks go java FORCE
 
 help:  ## this list
@@ -57,7 +57,7 @@ run:  ## serve and show a demo: make run ARGS="--tier premium"; only serve: make
 
 test: $(VENV)/.requirements  ## build and run every check, and every test that is not long
 	@$(MAKE) --no-print-directory node chromium curl postgres systemd go java
-	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(VENV)/.shardbus check
+	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(VENV)/.shardbus check collected
 	@$(MAKE) --no-print-directory build
 	$(COMPILED) $(PYTEST) $(PARALLEL) -m '$(SHORT)' spark/tests tests
 
@@ -76,6 +76,11 @@ check: $(VENV)/.requirements  ## formatting, lint, types, who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(CHECKED)
 	PYTHONPATH=src:spark/src $(BIN)/lint-imports --no-cache
+
+# Pytest keeps its byte code of the tests: without it each worker would make all of it once more.
+collected: $(VENV)/.requirements
+	@$(INTERPRETED) $(PYTEST) -q --collect-only -m '$(SHORT)' spark/tests tests >$(VENV)/collected.log \
+		|| { tail -n 50 $(VENV)/collected.log >&2; exit 1; }
 
 fmt: $(VENV)/.requirements  ## format, mend what ruff can mend, fold documents
 	$(BIN)/ruff check --fix-only .

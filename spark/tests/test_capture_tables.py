@@ -60,7 +60,7 @@ def _run(spark: SparkSession, source: Path, table: Path, form: str, tasks: int) 
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("form", [PARQUET, DELTA])
+@pytest.mark.parametrize("form", [pytest.param(PARQUET, marks=pytest.mark.long), DELTA])
 def test_a_batch_that_spark_runs_again_with_other_tasks_is_in_the_table_once(
     spark: SparkSession, tmp_path: Path, form: str
 ) -> None:

@@ -132,6 +132,7 @@ def ids(client: Client, entity: str) -> list[int]:
     return [int(str(name)) for name in ordered["message_id"].to_pylist()]
 
 
+@pytest.mark.long
 def test_a_replay_that_is_cut_off_again_and_again_sends_every_selected_row_once(
     spark: SparkSession, bus: Bus, client: Client, table: Path
 ) -> None:

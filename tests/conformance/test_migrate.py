@@ -31,7 +31,9 @@ from tests.support.server import Server, running_server
 DEADLINE_S: Final = 120.0
 KILLS: Final = 6
 BACK: Final = "back"
-BOTH_WAYS: Final = pytest.mark.parametrize("ends", ["there", BACK], indirect=True)
+BOTH_WAYS: Final = pytest.mark.parametrize(
+    "ends", ["there", pytest.param(BACK, marks=pytest.mark.long)], indirect=True
+)
 
 
 class Bus:

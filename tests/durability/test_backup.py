@@ -87,10 +87,9 @@ async def check_queue(server: Server, queue: str, before: Book, after: Book) -> 
         assert in_order_by_session(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("options", "backups"),
-    [((), BACKUPS), pytest.param(("--broker-processes",), 2, marks=pytest.mark.long)],
-    ids=["one", "processes"],
+    ("options", "backups"), [((), BACKUPS), (("--broker-processes",), 2)], ids=["one", "processes"]
 )
 def test_backups_under_load_are_whole(
     tmp_path: Path, options: tuple[str, ...], backups: int
@@ -137,11 +136,8 @@ async def fill(server: Server) -> set[int]:
     return accepted
 
 
-@pytest.mark.parametrize(
-    "options",
-    [(), pytest.param(("--broker-processes",), marks=pytest.mark.long)],
-    ids=["one", "processes"],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("options", [(), ("--broker-processes",)], ids=["one", "processes"])
 def test_a_server_that_is_killed_leaves_a_whole_backup_or_none(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:

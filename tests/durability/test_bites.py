@@ -39,11 +39,7 @@ KILLS: Final = 3
 
 OPTIONS: Final = ("--tier", "premium", "--premium-generation", "older", "--brokers", "2")
 EACH = pytest.mark.parametrize(
-    "options",
-    [
-        pytest.param((), id="one process"),
-        pytest.param(("--broker-processes",), id="processes", marks=pytest.mark.long),
-    ],
+    "options", [(), ("--broker-processes",)], ids=["one process", "processes"]
 )
 
 
@@ -140,6 +136,7 @@ async def back_up(server: Server, name: str) -> None:
     assert json.loads(answer.body)["state"] == "done", answer.body
 
 
+@pytest.mark.long
 @EACH
 def test_a_backup_of_a_publication_that_is_under_way_goes_on_with_it(
     tmp_path: Path, chosen: tuple[str, ...]
@@ -157,6 +154,7 @@ def test_a_backup_of_a_publication_that_is_under_way_goes_on_with_it(
         check_whole(server)
 
 
+@pytest.mark.long
 @EACH
 def test_a_bus_that_is_killed_between_bites_goes_on_with_them(
     tmp_path: Path, chosen: tuple[str, ...]

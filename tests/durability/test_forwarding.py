@@ -86,7 +86,9 @@ def _connected(server: Server) -> AbstractAsyncContextManager[AmqpClient]:
 
 
 @pytest.mark.parametrize(
-    ("options", "kills"), [((), KILLS), (("--broker-processes",), 2)], ids=["one", "processes"]
+    ("options", "kills"),
+    [((), KILLS), pytest.param(("--broker-processes",), 2, marks=pytest.mark.long)],
+    ids=["one", "processes"],
 )
 def test_messages_that_are_forwarded_are_neither_lost_nor_doubled(
     tmp_path: Path, options: tuple[str, ...], kills: int

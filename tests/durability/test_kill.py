@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from shardbus.amqp.events import IncomingDelivery
 from shardbus.amqp.outcomes import ACCEPTED, Accepted, DeliveryState, Modified
 from shardbus.app.cli.sas import Credential, parse_connection_string
@@ -157,6 +159,7 @@ async def _next(receiver: Receiver) -> list[IncomingDelivery]:
     return receiver.take_waiting()
 
 
+@pytest.mark.long
 def test_nothing_accepted_is_lost_and_nothing_completed_returns(tmp_path: Path) -> None:
     """R10, R28 and the promises of the design: twenty times, without a repair step."""
     dice = random.Random(SEED)

@@ -29,7 +29,7 @@ MODES: Final = {
 }
 
 
-@pytest.fixture(params=list(MODES))
+@pytest.fixture(params=["threads", pytest.param("processes", marks=pytest.mark.long)])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Server:
     return Server(tmp_path / "data", *MODES[request.param])
 

@@ -65,7 +65,13 @@ def check(server: Server, ledgers: dict[str, Ledger], kills: int) -> None:
         assert describe_queue(server, queue).message_count == 0
 
 
-@pytest.mark.parametrize("options", [("--brokers", "1"), ("--brokers", "2", "--broker-processes")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--brokers", "1"),
+        pytest.param(("--brokers", "2", "--broker-processes"), marks=pytest.mark.long),
+    ],
+)
 def test_a_bus_that_is_killed_loses_nothing(tmp_path: Path, options: tuple[str, ...]) -> None:
     """R39, R40: what it had sent happens before the next one owns the slots, or never."""
     dice = random.Random(SEED)

@@ -28,7 +28,6 @@ class Mutant:
     def __init__(self, row: dict[str, object]) -> None:
         self.name = str(row["name"])
         self.caught_by = str(row["caught_by"])
-        self.is_fast = bool(row.get("fast", False))
         self.is_chosen = bool(row.get("chosen", False))
         more = row.get("also", [])
         assert isinstance(more, list)

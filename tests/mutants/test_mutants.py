@@ -7,18 +7,12 @@ from tests.mutants.planting import CAUGHT, ROOT, SIMULATION, SIMULATION_OF, Muta
 from tests.simulation.test_histories import ALL as SCENARIOS
 
 ALL = mutants()
-FAST = [mutant for mutant in ALL if mutant.is_fast]
 CHOSEN = [mutant for mutant in ALL if mutant.is_chosen]
-
-
-@pytest.mark.parametrize("mutant", FAST, ids=[mutant.name for mutant in FAST])
-def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
-    assert verdict(mutant) == CAUGHT
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("mutant", CHOSEN, ids=[mutant.name for mutant in CHOSEN])
-def test_a_planted_bug_that_takes_longer_is_caught(mutant: Mutant) -> None:
+def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     assert verdict(mutant) == CAUGHT
 
 
