@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from functools import cache
 
 import pytest
@@ -86,6 +87,24 @@ def test_slots_of_a_dead_broker_are_served_by_others_within_seconds() -> None:
     assert town.checks.most_owned <= cap(12, 2)
     assert town.shares() == [6, 6]
     town.finish()
+
+
+def _is_served(town: LeaseTown) -> Callable[[], bool]:
+    return lambda: not town.unserved()
+
+
+@pytest.mark.parametrize("brokers", [2, 3, 5])
+def test_slots_of_a_dead_broker_are_served_in_six_seconds_whenever_it_dies(brokers: int) -> None:
+    """R40: the death is noticed when it is certain, and not with the next beat after that."""
+    slowest_s = 0.0
+    for tenth in range(10):
+        town = calm_town(brokers=brokers)
+        town.agenda.run(town.agenda.now_s + tenth / 10)
+        town.alive()[0].die()
+        slowest_s = max(slowest_s, town.wait_until(_is_served(town), 10.0, "not served"))
+        town.finish()
+
+    assert slowest_s <= 5.8
 
 
 def test_many_slots_of_a_dead_broker_are_shared_out_without_a_herd() -> None:

@@ -15,6 +15,7 @@ from shardbus.core.cluster.decision import (
 from shardbus.core.cluster.rows import JOIN_BITS, NOBODY, SlotRow, Taken, raised
 from shardbus.core.cluster.shares import ranked
 from shardbus.core.cluster.statement import Beat, Bury, Join, Take
+from shardbus.core.cluster.terms import SILENCE_MS
 from shardbus.core.message import NEVER_MS
 from tests.unit.core.keeper_desk import ME, OTHER, Desk
 
@@ -167,6 +168,24 @@ def test_a_counter_that_stands_for_five_seconds_is_that_of_a_dead_member() -> No
     assert watched(desk, 4) == []
     [bury] = watched(desk, 1)
     assert (bury.name, bury.incarnation, bury.beat) == ("b", OTHER, 7)
+
+
+def test_who_does_not_move_is_looked_at_again_as_soon_as_that_is_death() -> None:
+    desk = Desk()
+    desk.join()
+    desk.add("b", beat=8)
+    desk.now_ms += 1_000
+    desk.note(desk.keeper.tick(desk.now_ms))
+    desk.answer(after_ms=300)
+    seen_ms = desk.now_ms
+    for _ in range(6):
+        desk.now_ms = desk.keeper.next_ms()
+        desk.note(desk.keeper.tick(desk.now_ms))
+        desk.answer()
+        if desk.asked(Bury):
+            break
+
+    assert desk.now_ms - seen_ms == SILENCE_MS
 
 
 def test_a_counter_that_moves_is_watched_from_then_on() -> None:

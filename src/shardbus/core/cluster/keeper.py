@@ -55,7 +55,7 @@ from shardbus.core.cluster.tenure import (
 )
 from shardbus.core.cluster.terms import BEAT_MS, LEASE_MS, MOVES_AT_ONCE, SILENCE_MS
 from shardbus.core.cluster.watch import Watch
-from shardbus.core.message import NEVER_MS
+from shardbus.core.message import NEVER_MS, sooner
 
 Answer = View | Taken | bool
 
@@ -270,6 +270,8 @@ class Keeper:
             self._settle()
         for bury in self._watch.silent(view, self._name, self._sent_ms, now_ms):
             self._out.append(Ask(bury))
+        # Not up to a second later, with the next beat.
+        self._beat_at_ms = sooner(self._beat_at_ms, self._watch.due_ms)
         self._verify(view)
         self._balance.see(view, self._incarnation, self._tenures, self._beats)
         if self._is_settled:

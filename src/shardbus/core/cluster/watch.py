@@ -12,6 +12,7 @@ from typing import final
 from shardbus.core.cluster.rows import View
 from shardbus.core.cluster.statement import Bury
 from shardbus.core.cluster.terms import SILENCE_MS
+from shardbus.core.message import NEVER_MS, sooner
 
 
 @final
@@ -30,10 +31,13 @@ class Watch:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
+        # When to look again: the first of those who do not move is dead then.
+        self.due_ms = NEVER_MS
 
     def begin_anew(self) -> None:
         """Nobody was watching, or other rows: earlier observations mean nothing."""
         self._seen.clear()
+        self.due_ms = NEVER_MS
 
     def silent(self, view: View, me: str, sent_ms: int, now_ms: int) -> list[Bury]:
         """The members that are dead by an answer that came now to a beat that was sent then.
@@ -42,6 +46,7 @@ class Watch:
         question, at least.
         """
         before, self._seen = self._seen, {}
+        self.due_ms = NEVER_MS
         dead: list[Bury] = []
         for row in view.members:
             if row.name == me:
@@ -52,4 +57,6 @@ class Watch:
             self._seen[row.name] = seen
             if sent_ms - seen.since_ms >= SILENCE_MS:
                 dead.append(Bury(row.name, row.incarnation, row.beat))
+            else:
+                self.due_ms = sooner(self.due_ms, seen.since_ms + SILENCE_MS)
         return dead
