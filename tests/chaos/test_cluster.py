@@ -17,9 +17,10 @@ from shardbus.app.cli.main import main
 from tests.chaos.nodes import QUEUE, SLOTS, Applications, Node, cluster, wait_until_even
 from tests.support.postgres import PostgresServer, needed_binaries
 from tests.support.queues import create_queue
+from tests.support.server import ServerFailed
 
 CALM_S = 2.0
-# From the death of a node to the first answer of another for its slots.
+# From the death of a node to the first answer of another for its slots; and a slow machine.
 TAKEN_S_MAX = 10.0
 
 
@@ -77,16 +78,62 @@ async def _hold_while_it_goes(stays: Node, goes: Node) -> None:
 
 def certified(directory: Path, *names: str) -> Path:
     """A directory with one of each node, of an authority of its own."""
-    authority = str(directory / "ca")
-    commands = [["ca", "--cluster", "prod", "--out", authority]]
+    _made("ca", "--cluster", "prod", "--out", str(directory / "ca"))
     for name in names:
-        roles = ("--role", "broker", "--role", "gateway")
-        out = str(directory / name)
-        commands.append(["cert", "--name", name, *roles, "--ca", authority, "--out", out])
-    for command in commands:
-        done = CliRunner().invoke(main, ["cluster", *command])
-        assert done.exit_code == 0, done.output
+        certify(directory, name)
     return directory
+
+
+def certify(directory: Path, name: str, *options: str) -> None:
+    roles = ("--role", "broker", "--role", "gateway")
+    where = ("--ca", str(directory / "ca"), "--out", str(directory / name))
+    _made("cert", "--name", name, *roles, *where, *options)
+
+
+def _made(*command: str) -> None:
+    done = CliRunner().invoke(main, ["cluster", *command])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_node_that_the_others_would_not_let_in_does_not_join(
+    tmp_path: Path, urls: list[str]
+) -> None:
+    """R42: it would be given slots that no gateway reaches."""
+    ours, theirs = certified(tmp_path / "tls", "a"), certified(tmp_path / "other", "b")
+    with cluster(tmp_path, urls, "a", certificates=ours) as [node]:
+        for name, options in {"b": ("--node-tls", str(theirs / "b")), "c": ()}.items():
+            stranger = Node(name, tmp_path, urls, *options)
+            with pytest.raises(ServerFailed):
+                stranger.start()
+            assert "node 'a' of this cluster trusts" in stranger.output
+        assert node.owners() == {"a": SLOTS}
+
+
+@pytest.mark.long
+def test_a_cluster_with_certificates_loses_a_node_and_gets_it_back_with_a_new_one(
+    tmp_path: Path, urls: list[str]
+) -> None:
+    """R3, R40, R42"""
+    tls = certified(tmp_path / "tls", "a", "b", "c")
+    with cluster(tmp_path, urls, "a", "b", "c", certificates=tls) as nodes:
+        create_queue(nodes[0], QUEUE)
+        applications = Applications(nodes[0], nodes[1])
+        asyncio.run(_renew(applications, nodes, tls))
+        applications.book.check()
+
+
+async def _renew(applications: Applications, nodes: list[Node], tls: Path) -> None:
+    *others, victim = nodes
+    async with applications.at_work():
+        await asyncio.sleep(CALM_S)
+        await asyncio.to_thread(victim.kill)
+        await asyncio.to_thread(wait_until_even, others, SLOTS)
+        # The victim, and one that lives.
+        for name in (victim.name, others[1].name):
+            await asyncio.to_thread(certify, tls, name, "--force")
+        await asyncio.to_thread(victim.start)
+        await asyncio.to_thread(wait_until_even, nodes, SLOTS)
+        await asyncio.sleep(CALM_S)
 
 
 def test_two_databases_share_an_entity(tmp_path: Path, postgres: PostgresServer) -> None:

@@ -22,6 +22,7 @@ from shardbus.app.server.node_gateway import serve_cluster
 from shardbus.app.server.node_links import NodeLinks
 from shardbus.app.server.node_name import BROKER, GATEWAY, LANE, ROLES
 from shardbus.app.server.node_tls import NodeTls
+from shardbus.app.server.node_trust import refuse_strangers, trusted_in
 from shardbus.app.server.serving import alongside, log_to_stderr, stop_on_signals
 from shardbus.app.server.settings import Settings
 from shardbus.app.server.store_kinds import cluster_of, new_namespace_id
@@ -92,12 +93,14 @@ async def _serve(options: NodeOptions, settings: Settings, cluster: SharedStores
     stopping = stop_on_signals()
     clock = SystemClock()
     links = _links(options, settings, cluster, clock)
+    trusted = trusted_in(settings.node_tls)
+    await asyncio.to_thread(refuse_strangers, cluster, options.name, trusted)
     broker = NodeBroker(options.name, cluster, links, settings, clock)
     where = ""
     try:
         if BROKER in options.roles:
             where = str(await broker.listen(options.listen))
-        about = about_node(options.name, options.roles, where, clock)
+        about = about_node(options.name, options.roles, where, clock, trusted)
         if BROKER in options.roles:
             broker.start(about)
         if GATEWAY in options.roles:

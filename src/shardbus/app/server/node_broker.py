@@ -15,6 +15,7 @@ from shardbus.app.cli.version import describe
 from shardbus.app.server.broker_address import BrokerAddress, Listening
 from shardbus.app.server.broker_store import new_broker, store_part
 from shardbus.app.server.node_links import NodeLinks
+from shardbus.app.server.node_trust import TRUSTS
 from shardbus.app.server.settings import Settings
 from shardbus.broker.backup.call import BackupDoor
 from shardbus.broker.clock import TimedClock
@@ -38,7 +39,9 @@ _NONCE_BITS: Final = 40
 LEAVE_S: Final = 30.0
 
 
-def about_node(name: str, roles: tuple[str, ...], address: str, clock: TimedClock) -> str:
+def about_node(
+    name: str, roles: tuple[str, ...], address: str, clock: TimedClock, trusted: list[str]
+) -> str:
     """The document of a node for gateways and people."""
     document = {
         "name": name,
@@ -46,6 +49,7 @@ def about_node(name: str, roles: tuple[str, ...], address: str, clock: TimedCloc
         "address": address,
         "version": str(describe()["version"]),
         "started_at_ms": clock.now_ms(),
+        TRUSTS: trusted,
     }
     return json.dumps(document, separators=(",", ":"))
 

@@ -318,6 +318,11 @@ def _context(
     return context
 
 
+def authority_in(directory: Path) -> Path:
+    """The file of the authorities that a node trusts; Usage if there is none."""
+    return _found(directory, AUTHORITY)
+
+
 def _found(directory: Path, names: tuple[str, ...]) -> Path:
     for name in names:
         if (directory / name).exists():
