@@ -56,6 +56,9 @@ ADOPTED_VERSION: Final = 4
 PIECE_VERSION: Final = 2
 _HEAD_START: Final = Struct("<HHq")
 _RECORD: Final = Struct("<qqIQ")
+# The two halves of a record: its moments, and what describes its payload.
+_MOMENTS: Final = Struct("<qq")
+_DESCRIBED_BYTES: Final = 12
 _CHECKSUM: Final = Struct("<Q")
 _STATE_START: Final = Struct("<HqBBqqIIiiIiq")
 _COUNTERS: Final = Struct("<H17q")
@@ -77,7 +80,7 @@ Spot = tuple[int, int, int]
 assert COUNTER_BITS < SEQUENCE_COUNTER_BITS
 assert LOCALS_MAX << COUNTER_BITS <= 1 << 63
 assert _HEAD_START.size == HEAD_START_BYTES
-assert _RECORD.size == RECORD_BYTES
+assert _RECORD.size == RECORD_BYTES == _MOMENTS.size + _DESCRIBED_BYTES
 assert CHUNK_COUNT_MAX <= CHUNK_SPAN_MAX < 1 << 16
 
 
@@ -166,9 +169,28 @@ def pack_shared(key: int, records: list[Record], spots: list[Spot], parts: list[
     return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
 
 
-def pack_adopted(key: int, records: list[Record], part: int) -> bytes:
-    """The head of messages whose payloads are one part, one after the other."""
-    data = _packed_records(ADOPTED_VERSION, key, records) + _PART.pack(part)
+def pack_adopted(
+    key: int, enqueued_at_ms: int, expiries_ms: list[int], described: bytes, part: int
+) -> bytes:
+    """The head of messages whose payloads are one part, one after the other.
+
+    `expiries_ms` has a moment for each of them, or one for all. `described` is the second half of
+    each record, as it was stored with the part: it is not unpacked to be packed again.
+    """
+    halves = [
+        described[at : at + _DESCRIBED_BYTES] for at in range(0, len(described), _DESCRIBED_BYTES)
+    ]
+    data = _HEAD_START.pack(ADOPTED_VERSION, len(halves), key)
+    if len(expiries_ms) == 1:
+        moments: bytes = _MOMENTS.pack(enqueued_at_ms, expiries_ms[0])
+        data += moments + moments.join(halves)
+    else:
+        records: list[bytes] = []
+        for at_ms, half in zip(expiries_ms, halves, strict=True):
+            records.append(_MOMENTS.pack(enqueued_at_ms, at_ms))
+            records.append(half)
+        data += b"".join(records)
+    data += _PART.pack(part)
     return data + _CHECKSUM.pack(xxh3_64_intdigest(data))
 
 

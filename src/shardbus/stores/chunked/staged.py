@@ -11,14 +11,13 @@ in parts, each of which becomes one chunk, and the record describes them:
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final, final
 
 from xxhash import xxh3_64_intdigest
 
 from shardbus.core.fragment.change import Adopt
-from shardbus.core.message import NEVER_MS
-from shardbus.stores.base.record import Record
 from shardbus.stores.chunked.chunk import (
     CHUNK_BYTES_MAX,
     CHUNK_COUNT_MAX,
@@ -35,21 +34,30 @@ _PART: Final = Struct("<qIQ")
 _PAYLOAD: Final = Struct("<IQ")
 
 
+@lru_cache(maxsize=64)
+def _payloads_struct(count: int) -> Struct:
+    return Struct("<" + "IQ" * count)
+
+
+@lru_cache(maxsize=64)
+def _sizes_struct(count: int) -> Struct:
+    return Struct("<" + "I8x" * count)
+
+
 @final
 class StagedPart:
-    """Consecutive payloads of a piece: `sizes` and `digests` of each, and their totals."""
+    """Consecutive payloads of a piece. `described` has the bytes and the checksum of each, as they
+    are stored: nobody needs them one by one.
+    """
 
-    def __init__(self, number: int, digest: int) -> None:
+    def __init__(self, number: int, digest: int, described: bytes) -> None:
         self.number = number
         self.digest = digest
+        self.described = described
+        self.count = len(described) // _PAYLOAD.size
         self.size_bytes = 0
-        self.sizes: list[int] = []
-        self.digests: list[int] = []
-
-    def add(self, size_bytes: int, digest: int) -> None:
-        self.sizes.append(size_bytes)
-        self.digests.append(digest)
-        self.size_bytes += size_bytes
+        for size_bytes in _sizes_struct(self.count).unpack(described):
+            self.size_bytes += size_bytes
 
     def is_whole(self, body: bytes) -> bool:
         return len(body) == self.size_bytes and int(xxh3_64_intdigest(body)) == self.digest
@@ -69,7 +77,7 @@ class StagedPiece:
     def count(self) -> int:
         count = 0
         for part in self.parts:
-            count += len(part.sizes)
+            count += part.count
         return count
 
     def name(self) -> tuple[int, bytes, int]:
@@ -98,10 +106,12 @@ class StagedPiece:
 
     def _keep(self, payloads: list[bytes], number: int) -> bytes:
         body = b"".join(payloads)
-        part = StagedPart(number, int(xxh3_64_intdigest(body)))
+        numbers: list[int] = []
         for payload in payloads:
-            part.add(len(payload), int(xxh3_64_intdigest(payload)))
-        self.parts.append(part)
+            numbers.append(len(payload))
+            numbers.append(int(xxh3_64_intdigest(payload)))
+        described: bytes = _payloads_struct(len(payloads)).pack(*numbers)
+        self.parts.append(StagedPart(number, int(xxh3_64_intdigest(body)), described))
         return body
 
     def pack(self) -> bytes:
@@ -109,10 +119,9 @@ class StagedPiece:
             return pack_versioned(FORMAT_VERSION, self.local, self.piece, self.stage, self.data)
         packed = [_COUNT.pack(len(self.data)), self.data, _COUNT.pack(len(self.parts))]
         for part in self.parts:
-            packed.append(_PART.pack(part.number, len(part.sizes), part.digest))
+            packed.append(_PART.pack(part.number, part.count, part.digest))
         for part in self.parts:
-            for size_bytes, digest in zip(part.sizes, part.digests, strict=True):
-                packed.append(_PAYLOAD.pack(size_bytes, digest))
+            packed.append(part.described)
         return pack_versioned(PIECE_VERSION, self.local, self.piece, self.stage, b"".join(packed))
 
 
@@ -141,12 +150,9 @@ def unpack_staged(packed: bytes) -> StagedPiece | None:
     at = parts_at + _COUNT.size
     payloads_at = at + parts * _PART.size
     for part_number, count, digest in _PART.iter_unpack(data[at:payloads_at]):
-        part = StagedPart(part_number, digest)
         payloads_end = payloads_at + count * _PAYLOAD.size
-        for size_bytes, payload_digest in _PAYLOAD.iter_unpack(data[payloads_at:payloads_end]):
-            part.add(size_bytes, payload_digest)
+        piece.parts.append(StagedPart(part_number, digest, data[payloads_at:payloads_end]))
         payloads_at = payloads_end
-        piece.parts.append(part)
     return piece
 
 
@@ -157,20 +163,12 @@ class Adopted:
     def __init__(self, key: int, part: StagedPart, change: Adopt, position: int) -> None:
         """`position` is that of the part's first payload within the piece."""
         self.first = key
-        self.count = len(part.sizes)
+        self.count = part.count
         self.size_bytes = part.size_bytes
         self.part = part.number
-        enqueued_at_ms = change.enqueued_at_ms
         expiries_ms = change.expires_at_ms
-        if len(expiries_ms) == 1:
-            expiries_ms = expiries_ms * self.count
-        else:
+        if len(expiries_ms) > 1:
             expiries_ms = expiries_ms[position : position + self.count]
-        records: list[Record] = []
-        for at, size_bytes in enumerate(part.sizes):
-            records.append((enqueued_at_ms, expiries_ms[at], size_bytes, part.digests[at]))
-        self.head = pack_adopted(key, records, part.number)
-        self.due_at_ms = NEVER_MS
-        self.is_mixed = False
-        if change.expires_at_ms != [NEVER_MS]:
-            self.due_at_ms, self.is_mixed = due_of(records, 0)
+        enqueued_at_ms = change.enqueued_at_ms
+        self.head = pack_adopted(key, enqueued_at_ms, expiries_ms, part.described, part.number)
+        self.due_at_ms, self.is_mixed = due_of([(0, at_ms, 0, 0) for at_ms in expiries_ms], 0)

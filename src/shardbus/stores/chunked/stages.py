@@ -113,7 +113,7 @@ class StageWriter:
         for part in piece.parts:
             key = key_of(local, counter_of(change.first) + position)
             self._add_adopted(Adopted(key, part, change, position), known)
-            position += len(part.sizes)
+            position += part.count
         return number
 
     def _add_adopted(self, adopted: Adopted, known: Known) -> None:
