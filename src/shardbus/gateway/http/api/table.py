@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Final, final
 
@@ -25,6 +26,8 @@ from shardbus.gateway.http.server.message import JSON, HttpRequest, HttpResponse
 from shardbus.gateway.http.server.refusal import shown
 
 METRICS_PATH: Final = "metrics"
+PATHS_KEPT_MAX: Final = 256
+"""Paths whose rows are remembered: a stage is put in hundreds of requests with one path."""
 _NO_SUCH_METHOD: Final = ErrorKind("no-such-method", "amqp:not-allowed", 405, 40500)
 
 
@@ -71,10 +74,7 @@ class Api:
         self._description: Written | None = None
         # `{name}` matches slashes too: the row with the longest literal path is meant.
         self._by_length = sorted(self._table, key=lambda row: -row.route.literal_characters)
-        self._fixed: dict[str, list[tuple[Row, Match]]] = {}
-        for row in self._table:
-            if "{" not in row.route.path:
-                self._fixed.setdefault(row.route.path, []).append((row, Match({})))
+        self._rows_at = lru_cache(maxsize=PATHS_KEPT_MAX)(self._matched)
 
     def is_for(self, request: HttpRequest) -> bool:
         """Whether a request is for the API; a queue of such a name is reached with an
@@ -127,20 +127,18 @@ class Api:
         document = documents.health_document(self._health(), brokers)
         return Reply(status, document if is_inside else documents.outside_health_document(document))
 
-    def _found(self, request: HttpRequest) -> list[tuple[Row, Match]]:
+    def _found(self, request: HttpRequest) -> Sequence[tuple[Row, Match]]:
         """The rows of the matching path, which differ in their methods."""
-        path = canonical_path(request.raw_segments)
-        # Consoles poll paths without variables.
-        fixed = self._fixed.get(path)
-        if fixed is not None:
-            return fixed
+        return self._rows_at(canonical_path(request.raw_segments))
+
+    def _matched(self, path: str) -> tuple[tuple[Row, Match], ...]:
         found: list[tuple[Row, Match]] = []
         for row in self._by_length:
             if not found or row.route.path == found[0][0].route.path:
                 match = row.route.match(path)
                 if match is not None:
                     found.append((row, match))
-        return found
+        return tuple(found)
 
     def _require(
         self, request: HttpRequest, right: int, name: str, otherwise: int = MANAGE

@@ -33,6 +33,8 @@ LINGER_BYTES_MAX: Final = 16 * 1024 * 1024
 """... and how many more bytes of it."""
 OWN_BODY_BYTES_MIN: Final = 64 * 1024
 """A longer body of known length is collected here: h11 would copy it four times."""
+LONG_PIECE_BYTES_MIN: Final = 4 * 1024
+"""A piece of a body that is kept as it came."""
 GOODBYE_MS_MAX: Final = 500
 """At the end of serving: how long clients may take to close their side."""
 
@@ -132,7 +134,9 @@ class HttpConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._head: h11.Request | None = None
         self._target = ""
-        self._body = bytearray()
+        # The pieces of the body so far, and their size.
+        self._body: list[bytes | bytearray] = []
+        self._body_bytes = 0
         # Whether the body is collected without h11, how much of it is missing, and what follows.
         self._is_own = False
         self._missing_bytes = 0
@@ -308,10 +312,19 @@ class HttpConnection(asyncio.Protocol):
             self._start()
 
     def _add_to_body(self, data: bytes) -> None:
-        self._body += data
-        if len(self._body) > BODY_BYTES_MAX:
+        self._body_bytes += len(data)
+        if self._body_bytes > BODY_BYTES_MAX:
             raise _too_large()
-        self._hold(len(self._body))
+        # Long pieces are copied once, when the body is complete. Short ones are joined as they
+        # come: each as an object of its own would take more memory than is counted.
+        last = self._body[-1] if self._body else None
+        if len(data) >= LONG_PIECE_BYTES_MIN:
+            self._body.append(data)
+        elif isinstance(last, bytearray):
+            last += data
+        else:
+            self._body.append(bytearray(data))
+        self._hold(self._body_bytes)
         if self._is_outheld:
             raise Refused(SERVER_BUSY, "Too many requests are being received at once: try again.")
 
@@ -336,6 +349,7 @@ class HttpConnection(asyncio.Protocol):
     def _drop_body(self) -> None:
         self._hold(0)
         self._body.clear()
+        self._body_bytes = 0
 
     def _start(self) -> None:
         head, transport = self._head, self._transport
@@ -347,7 +361,7 @@ class HttpConnection(asyncio.Protocol):
             head.method.decode(),
             head.target.decode("latin-1"),
             headers,
-            bytes(self._body),
+            b"".join(self._body),
             is_secure=self._is_secure(),
             peer=self.peer,
         )
