@@ -31,6 +31,9 @@ _AT_ONCE: Final = 19
 _TEXT_CODES: Final = frozenset(
     [codes.STRING8, codes.STRING32, codes.SYMBOL32, codes.BINARY8, codes.BINARY32]
 )
+# Longer texts are decoded faster than looked at byte by byte.
+_LOOKED_AT_MAX: Final = 24
+_NOT_ASCII: Final = 0x80
 # Annotations that mean something to the bus; those of the bus are replaced if a sender sets them.
 _ANNOTATIONS: Final[dict[bytes, int]] = {
     **{name.encode(): _OWNED for name in OWNED_ANNOTATIONS},
@@ -324,19 +327,41 @@ def _scan_properties(reader: ValueReader, head: MessageHead) -> None:
 def _scan_application_properties(reader: ValueReader) -> None:
     for _ in range(enter_map(reader) >> 1):
         code: i64 = reader.u8()
-        if code != codes.STRING8 and code != codes.STRING32:
-            if code not in _TEXT_CODES and code != codes.SYMBOL8:
-                raise DecodeError("the name of an application property is not a string")
-            reader.is_loose = True
-        reader.text_of_code(code)
+        if code == codes.STRING8:
+            _skip_text(reader)
+        else:
+            if code != codes.STRING32:
+                if code not in _TEXT_CODES and code != codes.SYMBOL8:
+                    raise DecodeError("the name of an application property is not a string")
+                reader.is_loose = True
+            reader.text_of_code(code)
         reader.require(1)
         code = reader.buffer[reader.position]
-        if code == codes.STRING8 or code == codes.STRING32:
+        if code == codes.STRING8:
+            reader.position += 1
+            _skip_text(reader)
+        elif code == codes.STRING32:
             reader.position += 1
             reader.text_of_code(code)
         else:
             reader.skip()
     leave_map(reader)
+
+
+def _skip_text(reader: ValueReader) -> None:
+    """Move past a short string, which must be UTF-8; ASCII is found without a copy of it."""
+    size: i64 = reader.u8()
+    reader.require(size)
+    buffer = reader.buffer
+    position: i64 = reader.position
+    end: i64 = position + size
+    if size <= _LOOKED_AT_MAX:
+        while position < end and buffer[position] < _NOT_ASCII:
+            position += 1
+        if position == end:
+            reader.position = end
+            return
+    utf8(reader.take(size))
 
 
 def _scan_body(reader: ValueReader, head: MessageHead, code: i64, start: i64) -> None:
