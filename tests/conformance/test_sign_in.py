@@ -395,4 +395,4 @@ def test_a_bus_starts_without_its_issuer_and_says_so(tmp_path: Path) -> None:
         caught.value.close()
 
         assert caught.value.code == 503
-        assert "the keys of the issuer cannot be had" in server.output
+        assert "the keys of the issuer cannot be fetched" in server.output

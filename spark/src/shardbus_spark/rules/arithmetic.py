@@ -1,8 +1,8 @@
 """How values of rules are compared and computed, in columns: the semantics of the bus.
 
-A comparison is null where it is unknown. Spark's own comparisons are not used for doubles that are
-not numbers, and none of Spark's operators that fail the query: what is an error in the bus is a
-column that says so.
+A comparison is null where it is unknown. Spark's comparisons are not used for NaN, and operators of
+Spark that can fail a query are not used at all: a separate column is true where the bus would raise
+an error.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _double_pairs(
 
 
 def _compared_doubles(operator: str, left: Column, right: Column) -> Column:
-    """In Spark NaN equals itself and is greater than all others; here it is neither."""
+    """In Spark, NaN equals itself and is greater than all others; in rules it is neither."""
     is_known = left.isNotNull() & right.isNotNull()
     is_odd = is_known & (F.isnan(left) | F.isnan(right))
     return F.when(is_odd, F.lit(operator == "<>")).otherwise(_COMPARISONS[operator](left, right))
@@ -238,9 +238,9 @@ def _guid_text(digits: Column) -> Column:
 def _refused(where: Column, what: str) -> Column:
     """False; where the condition holds, the query ends with an error.
 
-    No type of Spark computes these as the bus does, and a message must not be decided otherwise.
+    No type of Spark computes these values as the bus does, and Spark must not decide differently.
     """
-    why = F.lit(f"the rule {what}, which Spark cannot do as the bus does: leave that part out")
+    why = F.lit(f"the rule {what}, which Spark cannot do as the bus does: remove that part")
     return F.when(where, F.raise_error(why).cast("boolean")).otherwise(F.lit(False))
 
 

@@ -1,4 +1,4 @@
-"""Builds columns from the documents of filters, which the bus makes of the rules of subscriptions.
+"""Builds columns from documents of filters, which the bus makes from the rules of subscriptions.
 
 The result agrees with the bus for every message: three-valued logic, types, errors, and that AND
 and OR stop at the first part that decides.
@@ -131,7 +131,7 @@ class RuleColumns:
         return Truth(_is_known(self._value(parts[0])))
 
     def _in(self, parts: Sequence[object]) -> Truth:
-        """The choices are computed one after another until one is equal."""
+        """Compute the choices one after another until one is equal."""
         value, *choices = [self._value(part) for part in parts]
         fails = value.fails
         found = F.lit(False)
@@ -201,12 +201,12 @@ class RuleColumns:
 
 
 def _joined(parts: Sequence[Truth], *, decides: bool) -> Truth:
-    """AND, which a false part decides, or OR, which a true one does."""
+    """AND, which a false part decides, or OR, which a true part decides."""
     first, *others = parts
     holds, fails = first.holds, first.fails
     for part in others:
         if part.fails is not None:
-            # What stands behind a part that decides is not computed.
+            # Parts after the one that decides are not computed.
             is_open = ~holds.eqNullSafe(F.lit(decides))
             fails = either(fails, F.when(is_open, part.fails).otherwise(F.lit(False)))
         holds = holds | part.holds if decides else holds & part.holds

@@ -1,6 +1,6 @@
-"""What rules see of a message beyond its columns: properties with their types.
+"""The properties of a message with their types, which rules need and columns do not have.
 
-Reads the sections of an AMQP message that stand before its body, and nothing of the body. Each
+Reads the sections of an AMQP message before its body, and not the body. Each
 value becomes its kind and a text, in the forms that the documents of rules use for constants.
 """
 

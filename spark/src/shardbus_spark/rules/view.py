@@ -1,4 +1,4 @@
-"""Adds what rules see of each message, beyond its columns, to the rows of a table."""
+"""Adds the typed properties of each message to the rows of a table, for rules."""
 
 from __future__ import annotations
 

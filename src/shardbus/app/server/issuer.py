@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 DISCOVERY: Final = "/.well-known/openid-configuration"
 REFRESH_MS: Final = 600_000
-"""So often the keys are fetched: a key that the issuer withdraws is good for no longer."""
+"""How often the keys are fetched. A withdrawn key is accepted for no longer than this."""
 ASK_AGAIN_MS: Final = 30_000
-"""At most so often they are fetched because of a token, and so soon again after a failure."""
+"""The shortest time between two fetches because of a token, and after a failure."""
 FETCH_MS_MAX: Final = 10_000
 """For both documents together."""
 KEYS_AGE_MS_MAX: Final = 86_400_000
-"""So long the keys are used while the issuer cannot be reached."""
+"""How long the last keys are used while the issuer cannot be reached."""
 
 Fetch = Callable[[str], Awaitable[bytes]]
 
@@ -49,11 +49,11 @@ class Issuer:
         self._listeners: list[Callable[[], None]] = []
 
     def watch(self, listener: Callable[[], None]) -> None:
-        """Call a listener whenever other keys have come: one may have been withdrawn."""
+        """Call a listener whenever the keys have changed: one may have been withdrawn."""
         self._listeners.append(listener)
 
     async def run(self) -> None:
-        """Fetch the keys now and then, until cancelled."""
+        """Fetch the keys regularly, until cancelled."""
         try:
             while True:
                 await self._ask()
@@ -63,7 +63,7 @@ class Issuer:
                 self._asking.cancel()
 
     def problems(self) -> list[str]:
-        """Why the issuer's keys cannot be had, if that is so."""
+        """Why the issuer's keys cannot be fetched; empty if they can."""
         return [f"sign-in: {self._why}"] if self._why else []
 
     def known(self) -> KeySet | None:
@@ -85,12 +85,12 @@ class Issuer:
             await self._ask()
 
     async def _ask(self) -> None:
-        """Whoever asks while somebody else does waits for the same answer."""
+        """Fetch the keys; requests at the same time wait for the same answer."""
         if self._asking is None:
             self._asked_ms = self._clock.steady_ms()
             self._asking = asyncio.ensure_future(self._refresh())
             self._asking.add_done_callback(self._answered)
-        # Who gives up waiting ends nobody else's question.
+        # A request that stops waiting does not cancel the fetch for the others.
         await asyncio.shield(self._asking)
 
     def _answered(self, task: asyncio.Task[None]) -> None:
@@ -113,8 +113,8 @@ class Issuer:
         issuer = fields.text("issuer")
         if issuer != self._url:
             raise ValueError(
-                f"{url} calls its issuer {issuer[:300]!r}, and --oidc-issuer says {self._url!r}: "
-                "both must be the same, to the letter"
+                f"{url} names the issuer {issuer[:300]!r}, but --oidc-issuer is {self._url!r}: "
+                "both must be exactly the same"
             )
         where = fields.text("jwks_uri")
         content = await self._fetch(where)
@@ -130,18 +130,18 @@ class Issuer:
             log.info("%s: %d keys of the issuer are known", self._url, len(fetched))
         self._why = ""
         if former is not None and not former.is_same_as(fetched):
-            log.info("the issuer %s has other keys than before", self._url)
+            log.info("the keys of the issuer %s have changed", self._url)
             for listener in self._listeners:
                 guarded(listener)
 
     def _failed(self, why: str) -> None:
         if why != self._why:
-            log.warning("the keys of the issuer cannot be had: %s", why)
+            log.warning("the keys of the issuer cannot be fetched: %s", why)
         self._why = why
 
 
 def sign_in_of(settings: Settings, clock: Clock) -> tuple[SignIn, Issuer] | None:
-    """Sign-in as the settings ask for it; nothing when they name no issuer."""
+    """Sign-in according to the settings; None if they name no issuer."""
     if not settings.oidc_issuer:
         return None
     issuer = Issuer(settings.oidc_issuer, clock)

@@ -1,7 +1,7 @@
 """Tokens of an OpenID issuer (JWT): what is verified of them, given the issuer's keys and the time.
 
-Nothing here reads a clock or a network. The texts of refusals never hold the token, and of its
-claims only what the issuer has signed.
+This module reads neither a clock nor a network. Texts of refusals never contain the token, and
+contain its claims only after the signature was verified.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from shardbus.core.document import Fields
 from shardbus.core.errors import INVALID_ARGUMENT, UNAUTHORIZED, Refused
 
 ISSUER_KEYS_MAX: Final = 100
-"""Most keys in the set of an issuer, used or not."""
+"""The largest number of keys in the set of an issuer, used or not."""
 SKEW_S: Final = 60
-"""So far the clocks of the issuer and of the bus may be apart."""
+"""By how much the clocks of the issuer and of the bus may differ."""
 RSA_BITS_MIN: Final = 2_048
 RSA_BITS_MAX: Final = 8_192
 
@@ -31,7 +31,7 @@ _OF_RSA: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
 # Each algorithm requires one curve (RFC 7518, 3.4).
 _OF_CURVES: Final[Mapping[str, str]] = {"secp256r1": "ES256", "secp384r1": "ES384"}
 ALGORITHMS: Final = (*_OF_RSA, *_OF_CURVES.values())
-"""Nothing that is signed with a shared secret, and nothing that is not signed."""
+"""No algorithm with a shared secret, and not `none`."""
 
 _TIME_MAX: Final = 10**EXPIRY_DIGITS_MAX
 _SHOWN_CHARACTERS_MAX: Final = 300
@@ -117,14 +117,14 @@ def verify_bearer(
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise _refused(
             "InvalidSignature",
-            f"The token is signed in a way that is not taken; taken are {', '.join(ALGORITHMS)}.",
+            f"The algorithm of the token is not accepted; use one of {', '.join(ALGORITHMS)}.",
         )
     key_id = _key_id(header)
     key = keys.find(key_id, algorithm)
     if key is None and keys.names(key_id):
         raise _refused("InvalidSignature", "The key that the token names is not for its algorithm.")
     if key is None:
-        raise _refused("UnknownKey", "The issuer has no key of the name that the token gives.")
+        raise _refused("UnknownKey", "The issuer has no key with the id ('kid') of the token.")
     claims = _signed_claims(text, key, algorithm)
     _check_addressing(claims, issuer, audiences)
     return Verified(claims, _expiry_ms(claims, now_s), key.digest)
@@ -174,7 +174,7 @@ def _header(text: str) -> Mapping[str, object]:
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
         raise _malformed("it is neither a shared access signature nor a signed JWT") from None
     if "crit" in header:
-        raise _malformed("its header demands extensions that are not understood")
+        raise _malformed("its header requires extensions that are not supported ('crit')")
     return header
 
 
@@ -193,7 +193,7 @@ def _signed_claims(text: str, key: IssuerKey, algorithm: str) -> Mapping[str, ob
     try:
         return _json_object(decoded["payload"], "token")
     except ValueError:
-        raise _malformed("what it claims is not a JSON object") from None
+        raise _malformed("its claims are not a JSON object") from None
 
 
 def _check_addressing(claims: Mapping[str, object], issuer: str, audiences: Sequence[str]) -> None:

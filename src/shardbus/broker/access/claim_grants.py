@@ -35,7 +35,7 @@ DEFAULT_GRANTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ClaimGrant:
-    """Whoever has a name in a claim of this kind gets these rights.
+    """The rights of all clients with this name in a claim of this kind.
 
     `entity` is the lower-case path of an entity; empty for the whole namespace.
     """
@@ -47,15 +47,14 @@ class ClaimGrant:
 
 
 def parse_grant(text: str) -> ClaimGrant:
-    """The grant of `KIND:NAME=RIGHT[,RIGHT][@ENTITY]`; ValueError, with the reason, when it is
-    none."""
+    """Parse `KIND:NAME=RIGHT[,RIGHT][@ENTITY]`; ValueError, with the reason, if it is invalid."""
     held, equals, given = text.rpartition("=")
     kind, colon, name = held.partition(":")
     kind, name = kind.strip(), name.strip()
     if not equals or not colon or not name:
         raise ValueError(f"{text!r} is not KIND:NAME=RIGHT[,RIGHT][@ENTITY]")
     if kind not in CLAIMS:
-        raise ValueError(f"{text!r} begins with none of {', '.join(CLAIMS)}")
+        raise ValueError(f"{text!r} must begin with one of {', '.join(CLAIMS)}")
     words, at, entity = given.partition("@")
     rights = 0
     for word in words.split(","):

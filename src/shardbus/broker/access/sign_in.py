@@ -56,7 +56,7 @@ class SignIn:
         try:
             key_id = key_id_of(text)
         except Refused:
-            # Whoever verifies it says so.
+            # `verify` reports the error.
             return
         known = self._source.known()
         if known is None or not known.names(key_id):
@@ -75,7 +75,7 @@ class SignIn:
         if not any(covers(path, share.owner) or share.reaches(path) for share in shares):
             raise RefusedAt(
                 UNAUTHORIZED,
-                "Unauthorized access. The token is good, and its roles, scopes and groups give no "
+                "Unauthorized access. The token is valid, but its roles, scopes and groups give no "
                 "right on Resource:",
                 path,
                 ". See --oidc-grant.",

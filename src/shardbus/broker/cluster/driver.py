@@ -1,8 +1,8 @@
 """Carries out what a keeper of leases decides, over connections to one database.
 
-All connections of a broker to one database count as one: when one of them breaks, whatever was sent
-over any of them is in doubt, and the keeper finds out what became of it. Beats have a connection of
-their own, since a statement about a slot may wait for a transaction of somebody else.
+All connections of a broker to one database count as one: when one of them breaks, the outcome of
+everything that was sent over any of them is unknown, and the keeper finds it out. Beats have a
+separate connection, because a statement about a slot may wait for a transaction of another broker.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class SlotBoard(Protocol):
         ...
 
     def drain(self, slot: int) -> None:
-        """Let nothing more in, and call `LeaseDriver.drained` when everything is answered."""
+        """Accept no more requests, and call `LeaseDriver.drained` when all are answered."""
         ...
 
     def resume(self, slot: int) -> None:
-        """Go on with a slot that was being drained."""
+        """Serve a slot again that was being drained."""
         ...
 
     def drop(self, slot: int) -> None: ...
@@ -114,7 +114,7 @@ class LeaseDriver:
         self.keeper = keeper
         self.changed = threading.Condition()
         self.now_ms = now_ms
-        # Of connections: what was sent over those of an earlier one is told to nobody.
+        # The keeper gets no answers to statements that were sent over earlier connections.
         self.generation = 0
         self.view: View | None = None
         self.problem = "the database has not been reached yet"
@@ -139,11 +139,11 @@ class LeaseDriver:
         self._connect()
 
     def serves(self, slot: int) -> bool:
-        """Whether something of a slot may be handed out now."""
+        """Whether messages of a slot may be handed out now."""
         return self.keeper.serves(slot, self.now_ms())
 
     def stop(self) -> None:
-        """Give everything away and leave; `ended` is set when that is done."""
+        """Give all slots away and leave the cluster; `ended` is set when that is done."""
         self._tell(lambda: self.keeper.stop(self.now_ms()))
 
     def drained(self, slot: int, data: bytes) -> None:
@@ -244,7 +244,7 @@ class LeaseDriver:
         self._carry_out()
 
     def _carry_out(self) -> None:
-        """Do what was decided, in that order; what follows from it comes after it."""
+        """Carry out decisions in their order; decisions that follow from them come afterwards."""
         if self._is_carrying_out:
             return
         self._is_carrying_out = True

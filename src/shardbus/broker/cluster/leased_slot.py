@@ -12,7 +12,7 @@ from shardbus.stores.base.store import Fenced, StoreError
 if TYPE_CHECKING:
     from shardbus.broker.cluster.driver import LeaseDriver
 
-# So long a commit waits for a database that restarts or fails over; then it is told *unknown*.
+# How long a commit waits for a database that restarts or fails over before it is *unknown*.
 WAIT_S: Final = 10.0
 _LOOK_S: Final = 0.5
 
@@ -26,7 +26,7 @@ class LeasedSlot:
         self.is_dropped = False
         self._driver = driver
         self._began = (epoch, commits)
-        # The connections over which the last commit was sent, and what became of it.
+        # The generation of connections over which the last commit was sent, and its outcome.
         self._generation = 0
         self._settled: tuple[int, bool] | None = None
         self.hang_up: Callable[[], None] = _nothing
@@ -92,14 +92,14 @@ class LeasedSlot:
 
     def _check_held(self) -> None:
         if self.is_dropped:
-            raise Fenced(f"slot {self.slot} is not this broker's any more")
+            raise Fenced(f"this broker does not own slot {self.slot} any more")
 
     def _wait(self, deadline: float) -> None:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
             raise StoreError(
-                f"slot {self.slot}: the database could not be asked for {WAIT_S:g} s whether the "
-                f"slot is still this broker's; {self._driver.problem or 'it is being given away'}"
+                f"slot {self.slot}: for {WAIT_S:g} s the broker could not verify that it still "
+                f"owns the slot; {self._driver.problem or 'the slot is being given away'}"
             )
         self._driver.changed.wait(min(left_s, _LOOK_S))
 

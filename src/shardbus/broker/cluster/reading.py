@@ -1,9 +1,10 @@
-"""Tells the slots of one process what the catalogue says, whether or not there is a gateway.
+"""Introduces the entities of the catalogue to the slots of one process, even without a gateway.
 
-Gateways tell brokers the subscriptions of topics whenever they change them. A broker that has just
-taken a slot knows none, and would publish nothing until a gateway comes: so it reads them itself.
-It must not read a list that a gateway is changing, and use it when the gateway has told a newer
-one to the owner before: it reads in turn with them (docs/adr/0103-brokers-read-the-catalogue.md).
+A gateway that changes subscriptions sends the new list to the brokers of the topic. A broker that
+has just taken a slot knows no subscription, and would publish nothing until a gateway connects: so
+it reads the catalogue itself. It reads only while no gateway has the turn. Otherwise it could use
+an old list after the gateway had sent a newer one to the former owner of the slot
+(docs/adr/0103-brokers-read-the-catalogue.md).
 """
 
 from __future__ import annotations
@@ -25,22 +26,23 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 LOOK_S: Final = 1.0
-# While a gateway is changing the namespace, or something failed.
+# The pause while a gateway is changing the namespace, or after a failure.
 AGAIN_S: Final = 0.1
-# Gateways tell what they change; what one could not tell is read when nobody changes any more.
+# Gateways send their changes to brokers. A change that could not be sent is read from the
+# catalogue when no gateway has changed it for this long.
 CALM_S: Final = 3.0
-# Gateways wait so long at most.
+# How long gateways may have to wait for this reader.
 HOLD_S: Final = 4.0
-# A gateway that has not reported for so long is none.
+# A gateway that has not reported for this long does not count.
 GATEWAY_AGE_MS: Final = 15_000
 
 
 @final
 class CatalogueReader:
-    """Use `run`; `wake` it when a slot was opened.
+    """Call `run`, and `wake` when a slot was opened.
 
-    `version` is that of the namespace, and `gateways` how many there are; both are 0 and -1 until
-    the catalogue was seen.
+    `version` is the version of the namespace, 0 until the catalogue was read; `gateways` is the
+    number of gateways, -1 until then.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The slots that one process serves: each is a broker of its own, with a door for gateways."""
+"""The slots that one process serves: each is a separate broker that gateways connect to."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from shardbus.broker.remote.served_gateway import Gateway
 
 log = logging.getLogger(__name__)
 
-# How often a slot that is being drained is looked at.
+# How often a slot that is being drained is checked.
 LOOK_S: Final = 0.01
-# Until that of which nothing came is tried again.
+# How long to wait before a hand-over that did not succeed is tried again.
 AGAIN_S: Final = 0.2
-# What was said to gateways before a slot went has so long to reach them.
+# How long the last answers of a lost slot may take to reach the gateways.
 FAREWELL_S: Final = 1.0
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class SlotParts:
-    """What serves a slot; `close` ends what the application made beside them."""
+    """The parts that serve a slot; `close` ends the other objects that the application made."""
 
     broker: Broker
     endpoint: Endpoint
@@ -37,7 +37,7 @@ class SlotParts:
 
 @final
 class OpenSlot:
-    """One slot, from its taking to its loss.
+    """One slot, from the moment it is taken to its loss.
 
     `told_version` is the version of the catalogue that it was told last; 0: it knows nothing.
     """
@@ -79,7 +79,7 @@ class ServedSlots:
         return sorted(self._slots)
 
     def open_slots(self) -> list[OpenSlot]:
-        """Those that gateways are let in to."""
+        """The slots that accept connections of gateways."""
         return [served for served in self._slots.values() if served.is_open]
 
     def accept(self, slot: int) -> Gateway | None:
@@ -159,7 +159,7 @@ class ServedSlots:
             await asyncio.sleep(LOOK_S)
 
     async def _drain(self, served: OpenSlot) -> None:
-        """Until the slot is given away, or is to be served again."""
+        """Hand the slot over; ends when it is given away, or is to be served again."""
         while served.is_draining:
             if served.broker.is_resting and not served.endpoint.is_asked:
                 data = packed(served.broker.hand_over())

@@ -15,32 +15,32 @@ from shardbus.stores.base.store import StoreError
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-# While a slot is out of reach.
+# While a slot is unreachable.
 LOOK_SOON_S: Final = 0.25
 REPORT_S: Final = 5.0
 
 
 @final
 class _Watched:
-    """One database, looked at by a thread of its own: one that hangs delays no other."""
+    """One database. Each has a separate thread, so that one that hangs does not delay others."""
 
     def __init__(self, index: int, lookout: Lookout, loop: asyncio.AbstractEventLoop) -> None:
         self.lookout = lookout
         self.worker = ThreadWorker(f"lookout-{index}", loop)
         self.sight: Sight | None = None
-        self.problem = "it has not been looked at yet"
+        self.problem = "it has not been read yet"
         self.is_looking = False
-        # By slot, of those that a member has: its incarnation, and where it listens.
+        # For each slot that a member owns: the member's incarnation and address.
         self.owners: dict[int, tuple[int, str]] = {}
 
 
 @final
 class SlotMap:
-    """Follows members and slots; `run` keeps it up to date.
+    """The owners of all slots; `run` keeps it up to date.
 
-    `on_moved` is called with a slot that another process owns than before; `is_urgent` says whether
-    something is out of reach, so that it is worth looking often; `on_version` is called when the
-    namespace has another version.
+    `on_moved` is called with each slot that has a new owner; `is_urgent` tells whether a slot is
+    unreachable, and the databases should be read more often; `on_version` is called when the
+    version of the namespace has changed.
     """
 
     def __init__(self, lookouts: Sequence[Lookout], *, loop: asyncio.AbstractEventLoop) -> None:
@@ -62,11 +62,11 @@ class SlotMap:
         return [watched.problem for watched in self._watched]
 
     def address_of(self, slot: int) -> str:
-        """Where the owner of a slot listens; empty if it has none that lives."""
+        """The address of the owner of a slot; empty if no member owns it."""
         return self._watched[slot % len(self._watched)].owners.get(slot, (0, ""))[1]
 
     async def found(self, slot: int, wait_s: float) -> str:
-        """As `address_of`, when somebody has it; OSError if nobody has it in that time."""
+        """Wait until a member owns the slot, and return its address; OSError after `wait_s`."""
         until_s = self._loop.time() + wait_s
         while not (address := self.address_of(slot)):
             left_s = until_s - self._loop.time()
@@ -81,8 +81,9 @@ class SlotMap:
         return address
 
     async def run(self, name: str, about: str) -> None:
-        """Look, and report that this gateway is there, until cancelled; without `about` it is no
-        gateway.
+        """Read the databases until cancelled, and report that this gateway exists.
+
+        A process without `about` is not a gateway, and reports nothing.
         """
         reported_s = -REPORT_S
         try:
@@ -152,7 +153,7 @@ def _address_in(about: str) -> str:
 
 
 def _ignored(_: StoreError | None) -> None:
-    """What could not be said now is said the next time."""
+    """A report that failed is repeated with the next one."""
 
 
 def _nothing() -> None:

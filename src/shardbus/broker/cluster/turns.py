@@ -63,13 +63,13 @@ class CatalogueTurns:
             if not answer.done():
                 answer.set_result(result)
             elif isinstance(result, tuple):
-                # Who asked is gone.
+                # The request that wanted the turn has been cancelled.
                 self._worker.submit(self._catalogue.end_turn, _ignored)
 
         self._worker.submit(self._catalogue.take_turn, then)
         result = await answer
         if isinstance(result, StoreError):
-            raise Unavailable(f"The catalogue: {result}")
+            raise Unavailable(f"The turn to change the catalogue cannot be taken: {result}")
         return result
 
 
@@ -78,4 +78,4 @@ async def _nothing() -> None:
 
 
 def _ignored(_: StoreError | None) -> None:
-    """A turn ends with its connection, too."""
+    """If ending the turn fails, it ends with its connection."""

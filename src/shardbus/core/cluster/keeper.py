@@ -1,8 +1,8 @@
 """Decides for one broker and one database which slots it serves, takes and gives away.
 
-A keeper does nothing: a driver sends what it decides, and tells it what came of that and what time
-it is. Time is a reading of one steady clock, the same for all calls. After a connection broke, no
-answer to what was sent over it may be told.
+A keeper does no I/O: a driver carries out its decisions, and calls it with the results and the
+time. Time is a reading of one steady clock, the same for all calls. After a connection broke, the
+driver must not report answers to statements that were sent over it.
 """
 
 from __future__ import annotations
@@ -101,11 +101,11 @@ class Keeper:
         return self._incarnation
 
     def is_leased(self, now_ms: int) -> bool:
-        """Whether nobody else can have been given what is ours."""
+        """Whether no other broker can own our slots."""
         return now_ms < self._lease_until_ms
 
     def serves(self, slot: int, now_ms: int) -> bool:
-        """Whether something of this slot may be handed out now; to be asked each time."""
+        """Whether messages of this slot may be handed out now; ask again each time."""
         tenure = self._tenures.get(slot)
         if tenure is None or tenure.state != OWNED or tenure.is_kept_back:
             return False
@@ -157,7 +157,7 @@ class Keeper:
         self._notice_lapse(now_ms)
         if self._is_connected and self._is_asking:
             if now_ms - self._sent_ms >= LEASE_MS:
-                # Half of the connection may be gone, and nobody would ever say so.
+                # The connection may be broken in one direction, which is never reported.
                 self._out.append(Reconnect())
                 self._broke()
         elif self._is_connected and now_ms >= self._beat_at_ms:
@@ -259,7 +259,7 @@ class Keeper:
         if view.timeline > self._timeline:
             self._begin_timeline(view.timeline, has_lapsed, now_ms)
         if has_lapsed:
-            # Who could not beat for so long cannot tell that others did not.
+            # A broker that could not beat for so long cannot know whether others did.
             self._watch.begin_anew()
         self._is_verified = True
         if not view.is_member:
@@ -295,8 +295,8 @@ class Keeper:
         return True
 
     def _begin_timeline(self, timeline: int, has_lapsed: bool, now_ms: int) -> None:
-        """Take-overs at the end of the timeline before may be gone, and their owners serve on until
-        their leases end. Who held a lease all the time was taken nothing from.
+        """The failover may have lost the last take-overs of the timeline before; their owners serve
+        until their leases end. No slot was taken from a broker that had a lease all the time.
         """
         self._timeline = timeline
         self._is_settled = False

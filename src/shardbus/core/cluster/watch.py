@@ -1,8 +1,8 @@
 """Who is dead: a member whose counter did not move while somebody was watching.
 
-Death is observed and not dated. A time that a member wrote, or that the database wrote for it, is
-old for every member after the database was out of reach, and whoever came back first would take
-everything.
+A broker must observe the silence of another member itself. Times that are stored in the database
+cannot be used: after an outage of the database they are old for all members, and the first broker
+to return would take all slots.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Watch:
         self.due_ms = NEVER_MS
 
     def begin_anew(self) -> None:
-        """Nobody was watching, or other rows: earlier observations mean nothing."""
+        """Forget earlier observations: this broker was not watching, or watched other rows."""
         self._seen.clear()
         self.due_ms = NEVER_MS
 
     def silent(self, view: View, me: str, sent_ms: int, now_ms: int) -> list[Bury]:
-        """The members that are dead by an answer that came now to a beat that was sent then.
+        """The members that are dead according to `view`, the answer to a beat.
 
-        An unmoved counter was unmoved from the first answer that told it to the sending of the last
-        question, at least.
+        The beat was sent at `sent_ms`, and the answer came at `now_ms`. A counter that is unchanged
+        did not change at least from the first answer that had it until this beat was sent.
         """
         before, self._seen = self._seen, {}
         self.due_ms = NEVER_MS

@@ -1,4 +1,4 @@
-"""Slots that brokers lease: what a store of a slot asks its lease, and what leases ask a database.
+"""Slots that brokers lease: the interface of a lease to its store, and of a database to leases.
 
 All of this blocks, and is called from threads.
 """
@@ -18,13 +18,13 @@ class LeaseTable(Protocol):
     def open(self) -> None: ...
 
     def ask(self, statement: Statement) -> Answer:
-        """What came of a statement; after a StoreError that is unknown, and nothing more is
-        answered.
+        """The answer to a statement. After a StoreError its outcome is unknown, and the connection
+        answers no further statement.
         """
         ...
 
     def settle(self, timeline: int) -> None:
-        """Note that nobody can serve by what a timeline before this one said."""
+        """Record that no broker can serve any more because of an earlier timeline."""
         ...
 
     def abandon(self) -> None:
@@ -59,7 +59,7 @@ class SlotLease(Protocol):
         ...
 
     def committed(self, commit: Commit) -> bool:
-        """It is stored. False: a connection was lost meanwhile, ask `outcome`."""
+        """The commit is stored. False: a connection was lost meanwhile; ask `outcome`."""
         ...
 
     def refused(self, commit: Commit) -> bool:
@@ -67,7 +67,7 @@ class SlotLease(Protocol):
         ...
 
     def withdrawn(self, commit: Commit) -> None:
-        """It was not stored, and never will be."""
+        """The commit was not stored, and never will be."""
         ...
 
     def lost(self, commit: Commit) -> None:
@@ -75,5 +75,5 @@ class SlotLease(Protocol):
         ...
 
     def outcome(self, commit: Commit) -> bool:
-        """Whether it is stored; if not it never will be. Fenced, or StoreError as in `begin`."""
+        """Whether the commit is stored; if not, it never will be. Raises as `begin` does."""
         ...

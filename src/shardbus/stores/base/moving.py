@@ -1,4 +1,4 @@
-"""Stores that are moved: the mark on both sides, and what is compared of them afterwards.
+"""Stores that are moved: the mark on both sides, and the tallies that are compared afterwards.
 
 The source is marked before anything is copied, and the target from its first row to the end, so
 that neither is served by mistake, whenever the move is interrupted
@@ -29,7 +29,7 @@ _DIGEST_MASK: Final = (1 << 128) - 1
 @final
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What one side of a move says about it; `other` describes the other side."""
+    """The mark on one side of a move; `other` describes the other side."""
 
     move_id: str
     state: str
@@ -51,18 +51,18 @@ class Mark:
         )
 
     def refuse(self, here: str) -> None:
-        """Raises StoreError unless what is marked may be served."""
+        """Raises StoreError unless the marked stores may be served."""
         if self.state == LEAVING:
             raise StoreError(
-                f"{here} is being moved to {self.other}, and that is not finished. Nothing was "
-                "changed. Run the same `shardbus move` again to finish it, or give it up with "
+                f"{here} is being moved to {self.other}, and the move is not finished. Nothing was "
+                "changed. Run the same `shardbus move` again to finish it, or cancel it with "
                 "`shardbus move --release --from STORE`"
             )
         if self.state == LEFT:
             raise StoreError(
-                f"{here} was moved to {self.other} on {_day(self.at_ms)}, which has its messages "
-                "now. Nothing was changed. Serve that one; if this copy is to be served again, "
-                "`shardbus move --release --from STORE` lets it"
+                f"{here} was moved to {self.other} on {_day(self.at_ms)}; its messages are there "
+                "now. Nothing was changed. Serve the other store; to serve this copy again, run "
+                "`shardbus move --release --from STORE`"
             )
         if self.state == ARRIVING:
             raise StoreError(
@@ -76,7 +76,7 @@ def mark_from_json(text: str) -> Mark:
     fields = Fields(json.loads(text), "mark of a move")
     state = fields.text("state")
     if state not in _STATES:
-        raise ValueError(f"{state!r} is no state of a move")
+        raise ValueError(f"{state!r} is not a state of a move")
     return Mark(fields.text("move_id"), state, fields.text("other"), fields.integer("at_ms"))
 
 
@@ -123,7 +123,7 @@ class StoreTally:
         return found
 
     def differences(self, moved: StoreTally) -> list[str]:
-        """What is not the same in the store to which this one was moved."""
+        """The differences between this store and the store to which it was moved."""
         found: list[str] = []
         if (self.namespace_id, self.highest_entity_id) != (
             moved.namespace_id,

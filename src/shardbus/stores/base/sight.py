@@ -1,4 +1,4 @@
-"""What somebody who is no broker sees of a database with leased slots."""
+"""A database with leased slots as gateways and operators see it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SeenMember:
 @final
 @dataclass(frozen=True, slots=True)
 class SeenSlot:
-    """A slot, with the name that its owner has, had, or is to have."""
+    """A slot, with the name of its present, last or next owner."""
 
     slot: int
     epoch: int
@@ -64,7 +64,7 @@ class Lookout(Protocol):
     def look(self) -> Sight: ...
 
     def report(self, name: str, about: str) -> None:
-        """Tell people that a gateway is there."""
+        """Record that a gateway exists, for operators and brokers."""
         ...
 
     def close(self) -> None: ...

@@ -69,7 +69,7 @@ class PostgresBulk:
         return self._again(lambda: self._slabs.slab(local, ask, start))
 
     def _again(self, work: Callable[[], T]) -> T:
-        """Once more, on a new connection, if this one was lost: who asks may ask again later."""
+        """Read, and try once more on a new connection if this one was lost."""
         try:
             return work()
         except LinkLost:

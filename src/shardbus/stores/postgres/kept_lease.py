@@ -35,7 +35,7 @@ class KeptLease:
         return PostgresSnapshot(self._address, self._lease.slot)
 
     def open_own(self) -> None:
-        """Nothing to do: it is opened when it is first used."""
+        """Do nothing: the store is opened when it is first used."""
 
     def open_if_only_to_read(self) -> None:
         self.store.open()

@@ -1,4 +1,4 @@
-"""The statements of leases, as PostgreSQL does them (`core/cluster/statement.py` says what)."""
+"""The statements of leases in PostgreSQL (`core/cluster/statement.py` specifies them)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PostgresLeases:
     """One connection for statements of leases. A `base_lease.LeaseTable`."""
 
     def __init__(self, address: Address, name: str, about: str) -> None:
-        """`about` is what the row of the member says to gateways and people."""
+        """`about` is the text in the member's row, for gateways and operators."""
         self._about = about
         self._link = Link(address, settings_of(f"{name} lease"))
 
@@ -55,13 +55,13 @@ class PostgresLeases:
             raise
 
     def ask(self, statement: Statement) -> Answer:
-        """Do a statement on this connection; StoreError when it is not known what came of it."""
+        """Run a statement on this connection; StoreError when its outcome is unknown."""
         if not self._link.is_open:
             raise LinkLost("the connection of the leases is gone")
         self._link.warnings.clear()
         answer = self._answer(statement)
         if self._link.warnings:
-            # Done here, but perhaps not on the standby.
+            # The primary has stored it, but perhaps not the standby.
             self._link.drop()
             raise LinkLost("; ".join(self._link.warnings))
         return answer
@@ -98,7 +98,7 @@ class PostgresLeases:
             return bool(fetch(_BURY, statement.name, statement.incarnation, statement.beat))
         if isinstance(statement, Leave):
             return bool(fetch(_LEAVE, statement.name, statement.incarnation))
-        raise StoreError(f"{type(statement).__name__} is no statement of leases")
+        raise StoreError(f"{type(statement).__name__} is not a statement of leases")
 
     def _take(self, take: Take) -> Taken | bool:
         asked = (take.slot, take.epoch, take.owner, take.incarnation, _floor(take.timeline))

@@ -1,4 +1,4 @@
-"""Fills a slot, or the catalogue, from a copy: the way back of `copy`.
+"""Fills a slot, or the catalogue, from a copy that `copy` made.
 
 Fragments get new local numbers, because those of several files would collide, and every record is
 sealed again. A fragment is one transaction, and `moved_fragment` says which are done, so that an
@@ -27,7 +27,7 @@ T = TypeVar("T")
 Cell = int | str | bytes | None
 Row = tuple[Cell, ...]
 
-# What one statement takes: rows, or bytes in them.
+# The most rows, and the most bytes of rows, in one statement.
 ROWS_MAX: Final = 1_024
 BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -126,7 +126,7 @@ FROM entry LEFT JOIN chunk ON chunk.id = entry.chunk WHERE key BETWEEN ? AND ? O
 
 
 def load_store(link: Link, slot: int, path: Path, watch: Watch) -> None:
-    """Fill a slot that is not there yet. StoreError if the copy is damaged."""
+    """Create a slot and fill it. StoreError if the copy is damaged."""
     recognise(path)
     try:
         with closing(_opened(path)) as file:

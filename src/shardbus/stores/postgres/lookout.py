@@ -9,7 +9,7 @@ from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.schema import settings_of
 
-# Gateways that have not been seen for so long are forgotten.
+# Gateways that have not reported for this long are removed.
 _FORGOTTEN_MS: Final = 60_000
 _LOOK: Final = """
 SELECT coalesce((SELECT version FROM namespace), 0),

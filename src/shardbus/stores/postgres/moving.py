@@ -1,6 +1,6 @@
-"""The mark of a move in a database, which says that it is not to be served, or no longer.
+"""The mark of a move in a database: it must not be served yet, or not any more.
 
-Its table is made by the first move and not by the schema: most databases never have one.
+The first move creates its table; the schema does not, because most databases are never moved.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HELD: Final = """
 SELECT (SELECT count(*) FROM slot) + (SELECT count(*) FROM fragment)
     + (SELECT count(*) FROM namespace), (SELECT min(namespace_id) FROM namespace)
 """
-# Whoever served this before, and has not noticed yet, writes nothing more.
+# A server that still uses this database cannot write any more.
 _FENCE: Final = (
     "UPDATE slot SET epoch = epoch + 1, owner = 'shardbus move'",
     "UPDATE namespace SET epoch = epoch + 1, owner = 'shardbus move'",

@@ -181,8 +181,8 @@ class PostgresStores:
         report = self.check(name, progress)
         if report.damages:
             raise StoreError(
-                f"{self._called(name)} is damaged, and cannot be repaired in place: {RESTORE}, or "
-                "go on without what is damaged: it is served to nobody, and the rest is"
+                f"{self._called(name)} is damaged and cannot be repaired in place: {RESTORE}, or "
+                "continue without the damaged records, which are not served; all others are"
             )
         return Repaired(report, "", report.messages, report.set_aside)
 

@@ -125,13 +125,13 @@ class KeptSlot:
 
     def _open(self) -> MessageStore:
         if self._asked is None:
-            raise StoreError(f"{self._called()}: no gateway has said to which namespace it belongs")
+            raise StoreError(f"{self._called()}: no gateway has named the namespace of this store")
         wanted, is_empty_expected = self._asked
         prepare(self._address, is_full=self._durability == "full")
         found = self._holding()
         if found is None and not is_empty_expected:
             raise self._lost("is not there")
-        # Whoever takes a slot fences its owner: first see whether it is ours to take.
+        # Taking a slot fences its owner, so first check that this namespace may take it.
         if found is not None and wanted and found.namespace_id not in ("", wanted):
             raise self._foreign(found.namespace_id, wanted)
         belongs = found.namespace_id if found is not None else ""
@@ -143,7 +143,7 @@ class KeptSlot:
             make_slot(self._address, self._slot)
         store = PostgresStore(self._address, self._slot, durability=self._durability)
         try:
-            # Once more, now that nobody can begin to move it.
+            # Check again: from now on no move can begin.
             refuse_moved_in(self._address)
             if not belongs:
                 store.join(wanted)

@@ -34,9 +34,9 @@ OWNER_BYTES: Final = 4
 class PostgresStore(ChunkedReads):
     """A MessageStore in a slot, which belongs to this object from now on.
 
-    Whoever opens the slot after it has it then: this one raises Fenced from everything. With
-    durability "full" a commit is on disk where the server says so; with "relaxed" the last commits
-    may be undone when the server crashes, of all fragments alike.
+    When another object opens the slot later, all methods of this one raise Fenced. With durability
+    "full", a commit is on disk when PostgreSQL reports it as stored; with "relaxed", a crash of the
+    database server may undo the last commits of all fragments.
     """
 
     is_read_only = False
@@ -52,7 +52,7 @@ class PostgresStore(ChunkedReads):
         durability: Durability = "full",
         lease: SlotLease | None = None,
     ) -> None:
-        """With a lease, the slot belongs to it for as long as the lease says."""
+        """With a lease, this object owns the slot for as long as the lease lasts."""
         name = f"broker-{slot}"
         is_relaxed = durability == "relaxed"
         self._writing = Link(address, settings_of(name, is_relaxed=is_relaxed))

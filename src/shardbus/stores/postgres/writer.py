@@ -61,7 +61,7 @@ NOWHERE: Final = (0, 0)
 _TAKE: Final = """
 UPDATE slot SET epoch = epoch + 1, owner = $2 WHERE slot = $1 RETURNING epoch, commits, ctid
 """
-# By the owner, whom nobody else is, and not by the epoch: the answer to this may be lost, too.
+# By the owner, whose name is unique, and not by the epoch: this answer may be lost too.
 _RAISE: Final = """
 UPDATE slot SET epoch = epoch + 1 WHERE slot = $1 AND owner = $2 RETURNING epoch, commits, ctid
 """
@@ -146,14 +146,14 @@ _SWEEP_SESSIONS: Final = (
 
 @final
 class SlotWriter:
-    """The one owner of a slot, from `take` on. Its memory is thrown away when something fails.
+    """The only owner of a slot after `take`. It drops its memory when a transaction fails.
 
-    `turn` is held by whoever uses the connection: the writer, and a reader that must know first
-    what became of the last commit.
+    The thread that uses the connection holds `turn`: the writer, or a reader that must first know
+    the outcome of the last commit.
     """
 
     def __init__(self, link: Link, slot: int, owner: str, lease: SlotLease | None = None) -> None:
-        """Without a lease, whoever takes the slot has it."""
+        """Without a lease, the process that took the slot last owns it."""
         self.turn = threading.Lock()
         # Whether the outcome of the last transaction is unknown.
         self.is_unsettled = False
@@ -186,7 +186,7 @@ class SlotWriter:
         return self._fenced
 
     def take(self) -> None:
-        """Own the slot from now on: whoever owned it before writes nothing more."""
+        """Own the slot from now on: its former owner cannot write any more."""
         keep_served(self._link)
         if self._lease is not None:
             self._epoch, self._commits = self._lease.held()
@@ -246,7 +246,7 @@ class SlotWriter:
             )
 
     def settle(self) -> None:
-        """Learn what became of the last transaction; it cannot happen any more afterwards.
+        """Find out whether the last transaction is stored; if not, it never will be.
 
         LinkLost when that takes too long: then the next one asks.
         """
@@ -386,15 +386,15 @@ class SlotWriter:
             self._doubt()
             raise
         if self._link.warnings:
-            # Done here, but perhaps not on the standby: one cancelled the wait for it. Whoever
-            # raises the epoch waits, too, and for all that came before.
+            # The primary has stored it, but perhaps not the standby: somebody cancelled the wait.
+            # The statement that raises the epoch waits for the standby too, for all earlier ones.
             raise LinkLost("; ".join(self._link.warnings))
         lease, sent = self._lease, self._sent
         if lease is not None and sent is not None and not lease.committed(sent):
             raise LinkLost("a connection of the broker was lost meanwhile")
 
     def _tell_refused(self, *, is_fenced: bool) -> None:
-        """LinkLost when it is our own lease that has raised the epoch in the meantime."""
+        """LinkLost when our own lease has raised the epoch in the meantime."""
         lease, sent = self._lease, self._sent
         if lease is None or sent is None:
             return
@@ -404,7 +404,7 @@ class SlotWriter:
             raise LinkLost("a connection of the broker was lost meanwhile")
 
     def _roll_back(self) -> None:
-        """PostgreSQL refused it: nothing was stored, and memory must be loaded again."""
+        """PostgreSQL refused the transaction and stored nothing; memory must be loaded again."""
         self._forget()
         try:
             self._link.execute("ROLLBACK")
@@ -426,8 +426,8 @@ class SlotWriter:
                 who = f"{row[0]}, with epoch {row[1]} where ours was {self._epoch}"
         self._fenced = (
             f"{self._owner} does not own slot {self._slot} of {self._link.address.shown} any more, "
-            f"but {who}. Nothing was stored. Stop one of the two processes; if this one is to go "
-            "on, start it again"
+            f"but {who}. Nothing was stored. Stop one of the two processes; to keep this one, "
+            "restart it"
         )
         log.critical("%s", self._fenced)
 

@@ -22,9 +22,9 @@ SILENT: Final = "silent"
 SERVED: Final = "served"
 FREE: Final = "free"
 
-# A node that has not beaten for so long is shown as silent; it is dead when it is gone from here.
+# A node without a beat for this long is shown as silent. Dead nodes are not in the database.
 SILENT_MS: Final = 3_000
-# The last so many changes of owners are shown.
+# How many changes of owners are shown.
 TAKEOVERS_MAX: Final = 50
 
 
@@ -34,7 +34,7 @@ class ClusterStore(Struct, kw_only=True):
     problem: Annotated[str, told("Why this node cannot reach it; empty otherwise.")]
     timeline: Annotated[Count, told("Raised by each failover to a standby.")]
     slots: Count
-    free_slots: Annotated[Count, told("Slots that nobody serves at this moment.")]
+    free_slots: Annotated[Count, told("Slots that no node serves at this moment.")]
     size_bytes: Count
     oldest_snapshot_ms: Annotated[
         Count, told("For how long the oldest snapshot keeps rows from being vacuumed.")
@@ -56,7 +56,7 @@ class ClusterSlot(Struct, kw_only=True):
     slot: Count
     store: Count
     state: Annotated[str, told("served or free.")]
-    owner: Annotated[str, told("Who has it, or had it last.")]
+    owner: Annotated[str, told("The owner, or the last owner of a free slot.")]
     epoch: Annotated[Count, told("Raised whenever the slot changes hands.")]
     commits: Count
     taken_at: str | None
@@ -66,7 +66,7 @@ class ClusterSlot(Struct, kw_only=True):
 class Takeover(Struct, kw_only=True):
     slot: Count
     at: str
-    giver: Annotated[str, told("Who had the slot before; empty: nobody.")]
+    giver: Annotated[str, told("The owner before; empty if there was none.")]
     taker: str
 
 
@@ -168,7 +168,7 @@ def _slots(index: int, sight: Sight | None) -> list[ClusterSlot]:
 
 
 def _nodes(sights: Sequence[Sight | None], slots: Sequence[ClusterSlot]) -> list[ClusterNode]:
-    """Brokers, and nodes that are gateways alone."""
+    """Brokers, and nodes that are only gateways."""
     nodes: dict[str, ClusterNode] = {}
     for sight in sights:
         for member in sight.members if sight is not None else ():

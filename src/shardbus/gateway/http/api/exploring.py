@@ -123,7 +123,7 @@ class LetterGroup(Struct, kw_only=True):
     key: str
     reason: str
     description: Annotated[str, told("Without ids, numbers and quoted texts.")]
-    source: Annotated[str, told("The entity of which they were dead letters, if another.")]
+    source: Annotated[str, told("The entity whose dead letters they were, if it is another one.")]
     count: Count
     first_at: Moment
     last_at: Moment
@@ -140,7 +140,7 @@ class LetterGroups(Struct, kw_only=True):
 
 @final
 class Budget:
-    """How much one request may still look at."""
+    """How many messages and bytes one request may still examine."""
 
     def __init__(self, count: int = SEARCHED_MAX, ms: int = SEARCH_MS_MAX) -> None:
         self._left = count

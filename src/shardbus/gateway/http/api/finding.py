@@ -1,4 +1,4 @@
-"""Which messages are meant: by a condition, a text, a state, a reason, an age or a group."""
+"""Selects messages by a condition, a text, a state, a reason, an age or a group."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GROUP_CHARACTERS: Final = 16
 
 STATES: Final = {"active": ACTIVE, "deferred": DEFERRED, "scheduled": SCHEDULED, "delayed": DELAYED}
 
-# What differs between letters that have one cause: numbers, ids, quoted texts, moments.
+# The parts that differ between dead letters of one cause: numbers, ids, quoted texts, moments.
 _QUOTED: Final = re.compile(r"'[^']{0,300}'|\"[^\"]{0,300}\"")
 _ID: Final = re.compile(
     r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b(?=\w*\d)[0-9a-f]{12,}\b",
@@ -73,7 +73,7 @@ class Wish(Body, kw_only=True, frozen=True):
 
 @final
 class Condition:
-    """What a wish means; messages on which `where` fails do not match and are counted."""
+    """A parsed selection. Messages on which `where` fails do not match, and are counted."""
 
     def __init__(self, wish: Wish) -> None:
         """Refused when the condition cannot be parsed."""
@@ -204,7 +204,7 @@ def seen_payload(entry: Entry) -> bytes:
 
 
 def read_numbers(numbers: Sequence[int | str]) -> list[int]:
-    """Sequence numbers of a request, each once; Refused for a number that none can be."""
+    """Sequence numbers of a request, each once; Refused for an impossible number."""
     found = list(dict.fromkeys(int(number) for number in numbers))
     for number in found:
         if not 0 < number <= INTEGER_MAX:

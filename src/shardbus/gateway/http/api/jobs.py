@@ -1,4 +1,4 @@
-"""Jobs in the JSON API: work on many messages that the server does, with progress and an end."""
+"""Jobs in the JSON API: work on many messages that the server does by itself."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class JobPages:
                 NewJob,
                 self._begin,
             ),
-            shows(_route(_ONE, "How far a job is.", Job), self._show),
+            shows(_route(_ONE, "The progress of a job.", Job), self._show),
             shows(
                 _route(
                     _ONE,
@@ -110,7 +110,7 @@ class JobPages:
         place = (self._places.place if new.action == EXPORT else self._places.receivable)(call.name)
         destination = self._jobs.destination(place, new)
         if destination:
-            # Whoever may only receive here must not send by way of a job.
+            # A client without the right to send must not send by means of a job.
             self._gate.require(call.request, SEND, destination, otherwise=MANAGE)
         self._places.pay(1)
         job = await self._jobs.begin(place, new, destination)

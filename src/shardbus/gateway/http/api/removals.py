@@ -54,7 +54,7 @@ class Removals:
         place = self._places.dead_letters(call.name)
         source, target = place.handle, self._target(place.handle)
         if target is not source:
-            # The topic's other subscriptions get them too: the right on this one is not enough.
+            # Other subscriptions of the topic get them too, so a right on this one is not enough.
             self._gate.require(call.request, SEND, target.entity.name)
         check_sendable(target)
         count_max, numbers = call.body.count, call.body.sequence_numbers

@@ -1,4 +1,4 @@
-"""Tries a rule on messages that are there: which match, which fail, and what the action changes."""
+"""Tries a rule on stored messages: which match, which fail, and what the action changes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RuleTest(NewRule, kw_only=True, frozen=True):
 class SyntaxMistake(Struct, kw_only=True):
     part: Annotated[str, one_of("filter", "action")]
     message: str
-    line: Annotated[Count, told("From 1; 0 when the mistake has no place.")]
+    line: Annotated[Count, told("From 1; 0 when the error has no position.")]
     column: Count
 
 

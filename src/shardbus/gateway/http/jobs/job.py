@@ -1,4 +1,4 @@
-"""What a job is to do and how far it is: the document that clients see and that is kept."""
+"""The request and the progress of a job: the document that clients see and that is stored."""
 
 from __future__ import annotations
 
@@ -69,7 +69,9 @@ class NewJob(Body, kw_only=True, frozen=True):
     backup: Annotated[
         bool, told("Also write messages as JSON lines before they are moved or deleted.")
     ] = False
-    is_dry_run: Annotated[bool, told("Only check, and tell what would be done.")] = False
+    is_dry_run: Annotated[
+        bool, told("Only check the request, and report what the job would do.")
+    ] = False
 
 
 class Job(Struct, kw_only=True):
@@ -86,9 +88,11 @@ class Job(Struct, kw_only=True):
     skipped: Annotated[
         Count, told("Selected messages that were locked, gone, or could not be read.")
     ] = 0
-    error: Annotated[str, told("Why it failed, or waits.")] = ""
+    error: Annotated[str, told("Why the job failed, or waits.")] = ""
     warnings: list[str] = field(default_factory=list)
-    restarts: Annotated[Count, told("How often a start of the server continued it.")] = 0
+    restarts: Annotated[
+        Count, told("How often the job was continued after a restart of the server.")
+    ] = 0
     export_bytes: Annotated[Count, told("The size of its JSON lines.")] = 0
     export_lines: Count = 0
     has_backup: bool = False
@@ -97,7 +101,7 @@ class Job(Struct, kw_only=True):
 
 
 class Kept(Struct, kw_only=True):
-    """A job as it is kept: also where to continue, and up to which numbers it goes."""
+    """A job as it is stored: with the place to continue, and the last number of each fragment."""
 
     job: Job
     cursor: str | None = None
@@ -110,13 +114,13 @@ class Kept(Struct, kw_only=True):
 
 
 class Aside(Protocol):
-    """Runs what may wait for a disk, without blocking others."""
+    """Runs functions that may wait for a disk, without blocking other work."""
 
     async def __call__(self, job: Callable[[], T], /) -> T: ...
 
 
 class Shelf(Protocol):
-    """Where jobs are kept. OSError when that cannot be written or read."""
+    """Stores jobs. OSError when they cannot be written or read."""
 
     def load(self) -> list[Kept]:
         """All jobs that can be read."""

@@ -1,4 +1,4 @@
-"""All jobs of a server: a bounded number runs, and what has ended is kept for a while."""
+"""All jobs of a server: a bounded number of them runs, and ended ones are kept for a while."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Jobs:
         return kept.job
 
     def stop(self, entity: str, job_id: str) -> Job:
-        """Let a job end after its present chunk; one that has ended stays as it is."""
+        """Stop a job after its present chunk; a job that has ended stays as it is."""
         job = self.show(entity, job_id)
         if job.state == RUNNING:
             job.state = STOPPING
@@ -125,7 +125,7 @@ class Jobs:
         return await self._aside(read), job.export_bytes
 
     def destination(self, place: EntityPlace, new: NewJob) -> str:
-        """The entity to which messages go; empty for none. Refused when that makes no sense."""
+        """The entity to which messages go; empty for none. Refused for an invalid destination."""
         if new.action == RESUBMIT:
             if place.line == MAIN_LINE:
                 raise Refused(NOT_ALLOWED, "Only dead letters can be resubmitted; use move.")
@@ -187,7 +187,7 @@ class Jobs:
         statistics = await self._places.bus.namespace.statistics(place.handle.entity)
         away = [part for part in statistics.fragments if not part.is_counted]
         if away:
-            # Their last numbers are unknown, so nothing could be told from what comes later.
+            # Their last numbers are unknown, so later messages could not be distinguished.
             numbers = ", ".join(str(part.number) for part in away)
             raise Unavailable(
                 f"Fragments of '{place.handle.entity.name}' are unavailable ({numbers}): "

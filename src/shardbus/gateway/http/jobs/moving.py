@@ -38,7 +38,8 @@ _SENT: Final = _FIELDS | {"time_to_live_ms", "properties", "body", "body_base64"
 class Mover:
     """Moves locked messages of one entity to another, or to itself.
 
-    What stays in its fragment is one commit there; otherwise it is a transaction over fragments.
+    Messages that stay in their fragment are moved in one commit of it, others in a transaction over
+    fragments.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Mover:
         return router.next_index() if key is None else router.index_of_key(key)
 
     def _edited(self, delivery: Delivery) -> Message:
-        """The message with the changes of the edit, written again."""
+        """The message with the changes of the edit, encoded again."""
         edit = self._edit
         assert edit is not None
         shown_one = message_document(
@@ -150,7 +151,7 @@ def check_edit(edit: Edit) -> None:
 
 
 def converted_message(message: object) -> NewMessage:
-    """A message that was shown, as one to send."""
+    """A message to send, from the document in which it was shown."""
     return converted(_members(message), NewMessage, "the message")
 
 

@@ -1,4 +1,4 @@
-"""One run of a job, from where it was to its end."""
+"""One run of a job, from the place where it continues to its end."""
 
 from __future__ import annotations
 

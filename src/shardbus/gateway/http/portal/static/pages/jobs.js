@@ -66,7 +66,7 @@ export function jobsPage() {
   return {
     title: "Jobs", refresh,
     view: () => [
-      h("div", { class: "page-head" }, h("div", { class: "titles" }, h("h1", null, "Jobs"), h("p", { class: "muted" }, "The bus does them: they continue when this page is closed, and after a restart."))),
+      h("div", { class: "page-head" }, h("div", { class: "titles" }, h("h1", null, "Jobs"), h("p", { class: "muted" }, "The server runs jobs: they continue when this page is closed, and after a restart."))),
       !jobs ? loading() : jobs.length ? card("", jobs.map((job) => jobCard(job, refresh)), { class: "flush" })
         : card("", empty("No jobs", "Resubmit, move, delete or export messages in the dead-letter desk or the messages of an entity: the work appears here.")),
     ],
@@ -128,7 +128,7 @@ export function openJob(wanted) {
       sample ? edits(state, before, total) : null,
       action === "move" ? field("Move to", (_, props) => [input({ ...props, value: state.destination, list: "move-names", autofocus: true, onvalue: (/** @type {string} */ value) => { state.destination = value.trim(); } }), h("datalist", { id: "move-names" }, names.map((name) => h("option", { key: name, value: name })))], { id: "move-to", hint: "A queue or a topic. Each message leaves here and arrives there in one transaction." }) : null,
       sisterWarning(others, own),
-      action === "resubmit" ? h("p", { class: "muted" }, "Each message is removed here and sent again in one transaction: none is lost and none is doubled.") : null,
+      action === "resubmit" ? h("p", { class: "muted" }, "Each message is removed here and sent again in one transaction: none is lost and none is duplicated.") : null,
       action === "delete" ? h("p", null, "They will be removed for ever.") : null,
       action === "export" ? h("p", { class: "muted" }, "The messages stay. The file has one JSON line for each, and `shardbus send` takes it again.") : null,
       action === "export" ? null : checkbox("Keep a copy as JSON lines", state.hasBackup, (value) => { state.hasBackup = value; }, { hint: "Download it later from the job; it can be sent again." }),

@@ -77,7 +77,7 @@ function remove({ name, entity }) {
   const { runtime } = entity;
   confirm({
     title: `Delete ${name}?`, word: name, label: `Delete the ${entity.kind} for ever`,
-    text: [h("p", null, entity.kind === "topic" ? `It has ${count(runtime.subscriptions)} subscriptions, whose messages are deleted too.` : `It has ${count(runtime.active)} active messages, ${count(runtime.dead_letter)} dead letters and ${count(runtime.scheduled)} scheduled messages.`), h("p", null, "There is no way back, except from a backup.")],
+    text: [h("p", null, entity.kind === "topic" ? `It has ${count(runtime.subscriptions)} subscriptions, whose messages are deleted too.` : `It has ${count(runtime.active)} active messages, ${count(runtime.dead_letter)} dead letters and ${count(runtime.scheduled)} scheduled messages.`), h("p", null, "This can be undone only with a backup.")],
     action: async () => {
       await del(managedPath(entity.kind, name));
       notify(`Deleted ${name}.`);
