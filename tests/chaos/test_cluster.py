@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from shardbus.app.cli.main import main
 from tests.chaos.nodes import QUEUE, SLOTS, Applications, Node, cluster, wait_until_even
 from tests.support.postgres import PostgresServer, needed_binaries
 from tests.support.queues import create_queue
-from tests.support.server import ServerFailed
+from tests.support.server import Server, ServerFailed
 
 CALM_S = 2.0
 # From the death of a node to the first answer of another for its slots; and a slow machine.
@@ -107,6 +108,19 @@ def test_a_node_that_the_others_would_not_let_in_does_not_join(
                 stranger.start()
             assert "node 'a' of this cluster trusts" in stranger.output
         assert node.owners() == {"a": SLOTS}
+
+
+@pytest.mark.parametrize("ahead_s", [3600, -3600])
+def test_a_node_whose_clock_is_an_hour_away_does_not_join(
+    tmp_path: Path, urls: list[str], ahead_s: int
+) -> None:
+    """R41: what it took over would expire, or become due, an hour too early or too late."""
+    (tmp_path / "ahead").write_text(str(ahead_s), encoding="ascii")
+    command = (sys.executable, "-m", "tests.support.set_clock", str(tmp_path / "ahead"), "node")
+    node = Server(tmp_path / "a", "--store", urls[0], "--name", "a", command=command)
+    with pytest.raises(ServerFailed):
+        node.start()
+    assert (" s ahead of" if ahead_s > 0 else " s behind") in node.output
 
 
 @pytest.mark.long

@@ -18,6 +18,7 @@ from shardbus.app.server.broker_address import BrokerAddress
 from shardbus.app.server.data_directory import data_directory
 from shardbus.app.server.node_broker import NodeBroker, about_node
 from shardbus.app.server.node_caretaker import Caretaker
+from shardbus.app.server.node_clock import refuse_clock
 from shardbus.app.server.node_gateway import serve_cluster
 from shardbus.app.server.node_links import NodeLinks
 from shardbus.app.server.node_name import BROKER, GATEWAY, LANE, ROLES
@@ -30,6 +31,7 @@ from shardbus.broker.clock import SystemClock
 from shardbus.core.cluster.terms import BEAT_MS
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.stores.base.cluster import Making, SharedStores
+from shardbus.stores.base.sight import Sight
 from shardbus.stores.base.store import StoreError
 
 log = logging.getLogger(__name__)
@@ -89,12 +91,22 @@ def _refuse_taken_name(cluster: SharedStores, name: str) -> None:
         lookout.close()
 
 
+def _seen(cluster: SharedStores, name: str) -> Sight:
+    lookout = cluster.stores[0].lookout(name)
+    try:
+        return lookout.look()
+    finally:
+        lookout.close()
+
+
 async def _serve(options: NodeOptions, settings: Settings, cluster: SharedStores) -> None:
     stopping = stop_on_signals()
     clock = SystemClock()
     links = _links(options, settings, cluster, clock)
     trusted = trusted_in(settings.node_tls)
-    await asyncio.to_thread(refuse_strangers, cluster, options.name, trusted)
+    sight = await asyncio.to_thread(_seen, cluster, options.name)
+    refuse_strangers(sight, options.name, trusted)
+    refuse_clock(cluster.stores[0].shown, sight, clock.now_ms())
     broker = NodeBroker(options.name, cluster, links, settings, clock)
     where = ""
     try:

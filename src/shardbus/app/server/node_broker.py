@@ -14,6 +14,7 @@ from typing import Final, final
 from shardbus.app.cli.version import describe
 from shardbus.app.server.broker_address import BrokerAddress, Listening
 from shardbus.app.server.broker_store import new_broker, store_part
+from shardbus.app.server.node_clock import clock_problem
 from shardbus.app.server.node_links import NodeLinks
 from shardbus.app.server.node_trust import TRUSTS
 from shardbus.app.server.settings import Settings
@@ -103,7 +104,18 @@ class NodeBroker:
             if driver.problem
         ]
         alarms = [driver.last_alarm for driver in self.drivers if driver.last_alarm]
-        return [*found, *alarms]
+        return [*found, *alarms, *self._clock_problems()]
+
+    def _clock_problems(self) -> list[str]:
+        """Of databases that answer: what the others said last is of another time."""
+        now_ms = self._clock.now_ms()
+        stores = self._cluster.stores
+        found = [
+            clock_problem(store.shown, driver.view.time_ms, now_ms)
+            for store, driver in zip(stores, self.drivers, strict=False)
+            if driver.view is not None and not driver.problem
+        ]
+        return [problem for problem in found if problem]
 
     async def until_ended(self) -> None:
         """Wait until a database has another process of this name, which is no planned end."""

@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives import hashes
 from shardbus.app.cli.failures import CommandError
 from shardbus.app.server.node_tls import authority_in
 from shardbus.core.cluster.terms import SILENCE_MS
-from shardbus.stores.base.cluster import SharedStores
-from shardbus.stores.base.sight import SeenMember
+from shardbus.stores.base.sight import SeenMember, Sight
 
 TRUSTS: Final = "trusts"
 _SHOWN_DIGITS: Final = 16
@@ -36,14 +35,9 @@ def trusted_in(directory: Path | None) -> list[str]:
     return sorted({each.fingerprint(hashes.SHA256()).hex()[:_SHOWN_DIGITS] for each in found})
 
 
-def refuse_strangers(cluster: SharedStores, name: str, trusted: Sequence[str]) -> None:
+def refuse_strangers(sight: Sight, name: str, trusted: Sequence[str]) -> None:
     """CommandError, and nothing is changed, if brokers that live would not let this node in."""
-    lookout = cluster.stores[0].lookout(name)
-    try:
-        members = lookout.look().members
-    finally:
-        lookout.close()
-    for member in members:
+    for member in sight.members:
         theirs = _trusted_by(member)
         is_other = member.name != name and member.beat_age_ms < SILENCE_MS
         if not is_other or theirs is None or set(theirs) & set(trusted) or theirs == trusted:

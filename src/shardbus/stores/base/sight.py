@@ -46,7 +46,7 @@ class Sight:
     """A database at one moment. `version` is that of the namespace, if its catalogue is here.
 
     `oldest_snapshot_ms` is for how long the oldest snapshot of anybody keeps rows from being
-    vacuumed.
+    vacuumed; `time_ms` is what the clock of the database says.
     """
 
     version: int
@@ -56,6 +56,7 @@ class Sight:
     gateways: list[SeenGateway]
     size_bytes: int
     oldest_snapshot_ms: int
+    time_ms: int
 
 
 class Lookout(Protocol):

@@ -16,7 +16,8 @@ SELECT coalesce((SELECT version FROM namespace), 0),
     ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint,
     pg_database_size(current_database()),
     coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(xact_start)) * 1000)::bigint
-        FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()), 0)
+        FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()), 0),
+    now_ms_v2()
 """
 _MEMBERS: Final = """
 SELECT name, incarnation, is_leaving, greatest(0, now_ms_v2() - beat_at_ms), about
@@ -44,7 +45,7 @@ class PostgresLookout:
 
     def look(self) -> Sight:
         fetch = self._link.fetch
-        version, timeline, size_bytes, oldest_ms = fetch(_LOOK)[0]
+        version, timeline, size_bytes, oldest_ms, time_ms = fetch(_LOOK)[0]
         return Sight(
             version,
             timeline,
@@ -53,6 +54,7 @@ class PostgresLookout:
             [SeenGateway(*row) for row in fetch(_GATEWAYS)],
             size_bytes,
             max(0, oldest_ms),
+            time_ms,
         )
 
     def report(self, name: str, about: str) -> None:
