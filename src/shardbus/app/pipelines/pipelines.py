@@ -5,30 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from pathlib import PurePosixPath
-from typing import Final, Protocol, final
-from uuid import uuid4
+from typing import Final, final
 
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import KINDS, Definition, read_definition
 from shardbus.app.pipelines.keeper import FAILING, FINISHED, STOPPED, STOPPING, Keeper, Launch
+from shardbus.app.pipelines.known import Entities, KnownPipelines
 from shardbus.app.pipelines.report import Report
 from shardbus.app.pipelines.shelf import Intent, Shelf
 from shardbus.app.pipelines.task import Task
 from shardbus.core.errors import (
-    ALREADY_EXISTS,
     NOT_ALLOWED,
-    NOT_FOUND,
     QUOTA_EXCEEDED,
     Refused,
     Unavailable,
 )
 from shardbus.gateway.http.observing.readers import Follower
-from shardbus.gateway.http.server.refusal import shown
 
 log = logging.getLogger(__name__)
 
-PIPELINES_MAX: Final = 64
 # A driver with Java and its Python processes takes one to two gigabytes.
 RUNNING_MAX: Final = 8
 RESTART_MS: Final = 1_000
@@ -37,18 +32,6 @@ Shown = dict[str, object]
 """The document of a pipeline in the API."""
 Launcher = Callable[[Definition], Launch]
 """How to start a driver; called for each start, since access to the bus expires."""
-
-
-class Entities(Protocol):
-    """The entities that pipelines read from and send to."""
-
-    def check(self, definition: Definition) -> None:
-        """Refused when the definition's entity cannot be captured, or sent to, as it says."""
-        ...
-
-    async def drop_reader(self, definition: Definition) -> None:
-        """Drop the reader; its claimed messages return to receivers."""
-        ...
 
 
 @final
@@ -76,7 +59,8 @@ class KeptPipelines:
         self._restart_ms = restart_ms
         self._launcher: Launcher | None = None
         self._missing: Callable[[], str] = lambda: "the bus has not begun to serve"
-        self._definitions: dict[str, Definition] = {}
+        self._known = KnownPipelines(entities)
+        self._definitions = self._known.all
         self._keepers: dict[str, Keeper] = {}
         # Those that were finished when the bus started.
         self._finished_before: set[str] = set()
@@ -155,16 +139,8 @@ class KeptPipelines:
     async def create(self, name: str, wanted: Task) -> Shown:
         asked = read_definition(name, wanted)
         async with self._changing:
-            known = self._definitions.get(name)
-            definition = self._sourced(asked, known)
-            if known is not None and known != definition:
-                raise Refused(
-                    ALREADY_EXISTS,
-                    f"A pipeline {name} with another definition already exists: delete it "
-                    "first, or choose another name.",
-                )
-            if known is None:
-                self._check_new(definition)
+            definition, is_new = self._known.settled(asked)
+            if is_new:
                 await self._write(definition, Intent.REST)
                 self._definitions[name] = definition
         return self.show(name)
@@ -214,19 +190,7 @@ class KeptPipelines:
         return [] if keeper is None else keeper.report.lines()
 
     def _found(self, name: str) -> Definition:
-        definition = self._definitions.get(name)
-        if definition is None:
-            raise Refused(NOT_FOUND, f"There is no pipeline {shown(name)}.")
-        return definition
-
-    def _sourced(self, asked: Definition, known: Definition | None) -> Definition:
-        """Completed by what other pipelines define, with a new incarnation unless it is known."""
-        task = asked.task.sourced(None if known is None else known.task, self._task)
-        return Definition(asked.name, task, uuid4().hex if task.keeps_work else "")
-
-    def _task(self, name: str) -> Task | None:
-        found = self._definitions.get(name)
-        return None if found is None else found.task
+        return self._known.found(name)
 
     def _keeper(self, definition: Definition) -> Keeper:
         name = definition.name
@@ -251,25 +215,6 @@ class KeptPipelines:
         except OSError as error:
             log.error("pipeline %s has finished, but that cannot be stored: %s", definition, error)
 
-    def _check_new(self, definition: Definition) -> None:
-        if len(self._definitions) >= PIPELINES_MAX:
-            raise Refused(
-                QUOTA_EXCEEDED,
-                f"There are {PIPELINES_MAX} pipelines, the maximum: delete one first.",
-            )
-        self._check_place(definition)
-        self._entities.check(definition)
-
-    def _check_place(self, definition: Definition) -> None:
-        path = definition.task.written_path
-        for other in self._definitions.values():
-            if do_collide(path, other.task.written_path):
-                raise Refused(
-                    ALREADY_EXISTS,
-                    f"path {path} collides with that of pipeline {other.name}, "
-                    f"{other.task.written_path}: each needs its own directory.",
-                )
-
     def _check_startable(self, definition: Definition) -> None:
         why = self._missing()
         if why:
@@ -290,11 +235,3 @@ class KeptPipelines:
             raise Unavailable(
                 f"The definition of pipeline {definition.name} cannot be written: {error.strerror}"
             ) from error
-
-
-def do_collide(mine: str, theirs: str) -> bool:
-    """Whether writing to one of these paths would write into the other; an empty path never
-    does.
-    """
-    pairs = zip(PurePosixPath(mine).parts, PurePosixPath(theirs).parts, strict=False)
-    return bool(mine and theirs) and all(one == other for one, other in pairs)

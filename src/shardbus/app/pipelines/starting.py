@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass
+from functools import partial
 from typing import Final, final
 
 from shardbus.app.pipelines.definition import Definition
@@ -18,27 +21,71 @@ from shardbus.app.pipelines.launching import (
     missing_libraries,
 )
 from shardbus.app.pipelines.pipelines import KeptPipelines
+from shardbus.app.pipelines.shared import SharedPipelines
 from shardbus.app.pipelines.shelf import Shelf
 from shardbus.app.server.settings import Settings
 from shardbus.broker.bus import Bus
+from shardbus.broker.fragment.storage import Worker
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.server.counts import HttpCounts
+from shardbus.stores.base.pipelines import PipelineTable
+
+log = logging.getLogger(__name__)
 
 DIRECTORY: Final = "pipelines"
 
 
 @final
-class PipelineChild:
-    """Pipelines with the settings of a server."""
+@dataclass(frozen=True, slots=True)
+class PipelineShare:
+    """Pipelines that belong to a cluster; `is_runner`: whether this node runs some of them.
 
-    def __init__(self, settings: Settings, bus: Bus) -> None:
+    `owner` is a name that no other process has, or had.
+    """
+
+    table: PipelineTable
+    worker: Worker
+    owner: str
+    is_runner: bool
+
+
+@final
+class PipelineChild:
+    """Pipelines with the settings of a server, or of a node of a cluster."""
+
+    def __init__(self, settings: Settings, bus: Bus, share: PipelineShare | None = None) -> None:
         self._settings = settings
         self._bus = bus
         self._places = EntityPlaces(bus, HttpCounts(), None)
         self._shelf = Shelf(settings.data_dir / DIRECTORY)
-        self.kept = KeptPipelines(
+        self._share = share
+        self.kept: KeptPipelines | SharedPipelines = (
+            self._own() if share is None else self._shared(share)
+        )
+
+    def _own(self) -> KeptPipelines:
+        settings = self._settings
+        return KeptPipelines(
             BusEntities(self._places),
             self._shelf,
+            locate=lambda path: location(settings, path),
+            forget=lambda definition: forget_work(settings, definition),
+        )
+
+    def _shared(self, share: PipelineShare) -> SharedPipelines:
+        settings = self._settings
+        if left := sorted(self._shelf.load()):
+            log.warning(
+                "%s has pipelines of a single server, which a cluster does not run: create them "
+                "again (%s)",
+                settings.data_dir / DIRECTORY,
+                ", ".join(left),
+            )
+        return SharedPipelines(
+            BusEntities(self._places),
+            share.table,
+            share.worker,
+            share.owner,
             locate=lambda path: location(settings, path),
             forget=lambda definition: forget_work(settings, definition),
         )
@@ -48,7 +95,12 @@ class PipelineChild:
 
     async def run(self, *, has_lane: bool) -> None:
         """Run until cancelled; then all drivers have ended."""
-        await self.kept.run(self._launch, lambda: _missing(has_lane=has_lane))
+        kept, missing = self.kept, partial(_missing, has_lane=has_lane)
+        if isinstance(kept, SharedPipelines):
+            is_runner = self._share is not None and self._share.is_runner
+            await kept.run(self._launch if is_runner else None, missing)
+        else:
+            await kept.run(self._launch, missing)
 
     def _launch(self, definition: Definition) -> Launch:
         root = self._bus.namespace.settings.root_rule

@@ -17,7 +17,7 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.cli.sas import Credential
 from shardbus.app.jobs.shelf import JobShelf
-from shardbus.app.pipelines.starting import PipelineChild
+from shardbus.app.pipelines.starting import PipelineChild, PipelineShare
 from shardbus.app.server import garbage
 from shardbus.app.server.certificates import certificate_files, served_certificate, told_by_hangup
 from shardbus.app.server.descriptors import places, raise_limit
@@ -117,16 +117,16 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     backups: KeptBackups,
     hooks: Hooks,
     cluster: ClusterView | None = None,
+    share: PipelineShare | None = None,
 ) -> None:
     """Open the ports, print the ready line, and serve until told to stop.
 
     `outages` returns why each broker is out of reach; empty for one that is not.
     """
-    throttle = _throttle(settings, bus)
-    shared = places(raise_limit(), settings.connections_max)
+    throttle, shared = _throttle(settings, bus), places(raise_limit(), settings.connections_max)
     amqp = _amqp_server(settings, bus, throttle, shared.amqp)
     opened, lanes = list[Listener](), list[FlightChild]()
-    pipelines, jobs = PipelineChild(settings, bus), _jobs(settings, bus)
+    pipelines, jobs = PipelineChild(settings, bus, share), _jobs(settings, bus)
     issuers = _issuers(settings, bus, amqp)
 
     def health() -> list[str]:

@@ -21,7 +21,7 @@ from shardbus.app.server.node_caretaker import Caretaker
 from shardbus.app.server.node_clock import refuse_clock
 from shardbus.app.server.node_gateway import serve_cluster
 from shardbus.app.server.node_links import NodeLinks
-from shardbus.app.server.node_name import BROKER, GATEWAY, LANE, ROLES
+from shardbus.app.server.node_name import BROKER, GATEWAY, LANE, PIPELINES, ROLES
 from shardbus.app.server.node_tls import NodeTls
 from shardbus.app.server.node_trust import refuse_strangers, trusted_in
 from shardbus.app.server.serving import alongside, log_to_stderr, stop_on_signals
@@ -53,6 +53,11 @@ class NodeOptions:
 def run_node(options: NodeOptions, settings: Settings) -> int:
     """Serve until SIGINT or SIGTERM; returns the exit code. CommandError when it cannot start."""
     log_to_stderr(settings.log_level)
+    if PIPELINES in options.roles and not settings.capture_dir:
+        raise Usage(
+            "pipelines move from node to node: name with --capture-dir a directory, or a URL, that "
+            "all nodes with the role pipelines share"
+        )
     with data_directory(settings.data_dir):
         try:
             making = Making(
@@ -172,6 +177,7 @@ async def _with_gateway(  # noqa: PLR0913 - what a node is made of
             name=options.name,
             about=about,
             node_problems=broker.problems,
+            runs_pipelines=PIPELINES in options.roles,
         )
     finally:
         leaving.cancel()
@@ -202,4 +208,6 @@ def parse_roles(text: str) -> tuple[str, ...]:
         raise Usage("a node is a broker, a gateway, or both: --roles broker,gateway")
     if LANE in roles and GATEWAY not in roles:
         raise Usage("the bulk lane asks a gateway: give this node the role gateway, too")
+    if PIPELINES in roles and LANE not in roles:
+        raise Usage("pipelines use the bulk lane: give this node the role lane, too")
     return roles

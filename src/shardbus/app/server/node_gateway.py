@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from shardbus.app.backups.kept import KeptBackups
+from shardbus.app.pipelines.starting import PipelineShare
 from shardbus.app.server.broker_address import parse_broker_address
 from shardbus.app.server.broker_store import catalogue_part
 from shardbus.app.server.cluster import Follower, in_turn, whenever
@@ -34,12 +35,15 @@ from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.gateway.http.observing.cluster import ClusterView
 from shardbus.stores.base.backup import broker_name
 from shardbus.stores.base.cluster import SharedCatalogue, SharedStores
+from shardbus.stores.base.store import StoreError
 
 log = logging.getLogger(__name__)
 
 # How long a new gateway waits for brokers; those that come later are found later.
 BROKERS_WAIT_S: Final = 15.0
 OWNER_WAIT_S: Final = 4.0
+# What tells the lives of a node apart, as owners of pipelines.
+_OWNER_BYTES: Final = 6
 
 
 @final
@@ -66,8 +70,13 @@ async def serve_cluster(  # noqa: PLR0913 - what a gateway is made of
     name: str,
     about: str,
     node_problems: Callable[[], list[str]],
+    runs_pipelines: bool = False,
 ) -> None:
     """Serve clients until told to stop; Unavailable when the catalogue cannot be read."""
+    worker = ThreadWorker("pipelines", asyncio.get_running_loop())
+    table = cluster.pipelines(name)
+    owner = f"{name}/{secrets.token_hex(_OWNER_BYTES)}"
+    share = PipelineShare(table, worker, owner, runs_pipelines)
 
     def serve(found: ClusterBus) -> Work:
         remotes = found.remotes
@@ -86,10 +95,15 @@ async def serve_cluster(  # noqa: PLR0913 - what a gateway is made of
             ),
             hooks=ReadyLine(settings),
             cluster=found.view,
+            share=share,
         )
 
     made = _Making(cluster, links, settings, clock, name, about)
-    await made.use(serve, stopping, node_problems)
+    try:
+        await made.use(serve, stopping, node_problems)
+    finally:
+        worker.submit(table.close, _ignored)
+        await asyncio.to_thread(worker.close)
 
 
 async def care_for_cluster(
@@ -231,3 +245,7 @@ async def _wait_for(remotes: Sequence[RemoteBroker], stopping: asyncio.Event) ->
             log.warning("no broker serves %s yet; starting without", ", ".join(missing))
             return
         await asyncio.sleep(0.02)
+
+
+def _ignored(_: StoreError | None) -> None:
+    """Nobody waits for it."""

@@ -10,7 +10,8 @@ from typing import Final, final
 BROKER: Final = "broker"
 GATEWAY: Final = "gateway"
 LANE: Final = "lane"
-ROLES: Final = (BROKER, GATEWAY, LANE)
+PIPELINES: Final = "pipelines"
+ROLES: Final = (BROKER, GATEWAY, LANE, PIPELINES)
 
 _WORD: Final = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 WORD: Final = re.compile(_WORD, re.ASCII)

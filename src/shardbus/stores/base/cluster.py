@@ -15,6 +15,7 @@ from shardbus.core.namespace.entity import Entity
 from shardbus.stores.base.catalogue import KeptCatalogue
 from shardbus.stores.base.lease import LeaseTable, SlotLease
 from shardbus.stores.base.package import Durability, KeptStore
+from shardbus.stores.base.pipelines import PipelineTable
 from shardbus.stores.base.sight import Lookout
 
 
@@ -147,3 +148,5 @@ class SharedStores(Protocol):
     def open_catalogue(self, now_ms: int) -> SharedCatalogue: ...
 
     def catalogue_sight(self, name: str) -> CatalogueSight: ...
+
+    def pipelines(self, name: str) -> PipelineTable: ...

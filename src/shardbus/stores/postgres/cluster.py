@@ -20,6 +20,7 @@ from shardbus.stores.postgres.kept_lease import KeptLease
 from shardbus.stores.postgres.leases import PostgresLeases
 from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.lookout import PostgresLookout
+from shardbus.stores.postgres.pipelines import PostgresPipelines
 from shardbus.stores.postgres.schema import examine, prepare, settings_of
 from shardbus.stores.postgres.shared_catalogue import SharedCatalogue
 from shardbus.stores.postgres.slots import common_id, holdings
@@ -84,6 +85,9 @@ class Cluster:
 
     def catalogue_sight(self, name: str) -> PostgresCatalogueSight:
         return PostgresCatalogueSight(self.stores[0].address, name)
+
+    def pipelines(self, name: str) -> PostgresPipelines:
+        return PostgresPipelines(self.stores[0].address, name)
 
 
 def open_cluster(addresses: Sequence[Address], making: Making) -> Cluster:

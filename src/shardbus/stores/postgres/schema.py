@@ -12,7 +12,9 @@ from shardbus.stores.postgres.link import Address, Link, Row
 from shardbus.stores.postgres.moving import refuse_moved
 
 SCHEMA: Final = "shardbus"
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
+# The earliest build that can use each version: one that only adds leaves it to the build before.
+_USABLE_SINCE: Final = {1: 1, 2: 2, 3: 2}
 SERVER_VERSION_MIN: Final = 14
 # "SBpg": one process at a time makes the schema or brings it up to date.
 _SCHEMA_LOCK: Final = 0x53427067
@@ -112,7 +114,8 @@ def prepare(address: Address, *, is_full: bool, is_arriving: bool = False) -> No
             link.execute(_VERSION_TABLE)
         for number in range(found + 1, SCHEMA_VERSION + 1):
             link.execute(script(number))
-            link.execute(f"UPDATE {SCHEMA}.version SET number = {number}, oldest = {number}")
+            oldest = _USABLE_SINCE[number]
+            link.execute(f"UPDATE {SCHEMA}.version SET number = {number}, oldest = {oldest}")
         link.execute("COMMIT")
     finally:
         link.close()

@@ -8,7 +8,7 @@ import pytest
 
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import KINDS, Definition, definition_from, read_definition
-from shardbus.app.pipelines.pipelines import do_collide
+from shardbus.app.pipelines.known import do_collide
 from shardbus.app.pipelines.replay import Columns, Replay
 from shardbus.app.pipelines.shelf import Intent, Shelf
 from shardbus.core.errors import INVALID_ARGUMENT

@@ -35,7 +35,7 @@ def node_options() -> list[click.Parameter]:
             ["--roles"],
             default="broker,gateway",
             show_default=True,
-            help="Roles of the node, separated by commas: broker, gateway, lane.",
+            help="Roles of the node, separated by commas: broker, gateway, lane, pipelines.",
         ),
         click.Option(
             ["--name"],

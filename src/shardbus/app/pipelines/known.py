@@ -1,0 +1,97 @@
+"""The definitions of all pipelines, and what a new one has to respect."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import Final, Protocol, final
+from uuid import uuid4
+
+from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.task import Task
+from shardbus.core.errors import ALREADY_EXISTS, NOT_FOUND, QUOTA_EXCEEDED, Refused
+from shardbus.gateway.http.server.refusal import shown
+
+PIPELINES_MAX: Final = 64
+
+
+class Entities(Protocol):
+    """The entities that pipelines read from and send to."""
+
+    def check(self, definition: Definition) -> None:
+        """Refused when the definition's entity cannot be captured, or sent to, as it says."""
+        ...
+
+    async def drop_reader(self, definition: Definition) -> None:
+        """Drop the reader; its claimed messages return to receivers."""
+        ...
+
+
+@final
+class KnownPipelines:
+    """Definitions by name."""
+
+    def __init__(self, entities: Entities) -> None:
+        self.all: dict[str, Definition] = {}
+        self._entities = entities
+
+    def found(self, name: str) -> Definition:
+        definition = self.all.get(name)
+        if definition is None:
+            raise Refused(NOT_FOUND, f"There is no pipeline {shown(name)}.")
+        return definition
+
+    def settled(self, asked: Definition) -> tuple[Definition, bool]:
+        """The definition that was asked for, completed, and whether it is new; Refused when it
+        cannot be.
+        """
+        known = self.all.get(asked.name)
+        definition = self._sourced(asked, known)
+        if known is not None and known != definition:
+            raise exists(asked.name)
+        if known is None:
+            self._check_new(definition)
+        return definition, known is None
+
+    def _sourced(self, asked: Definition, known: Definition | None) -> Definition:
+        """Completed by what other pipelines define, with a new incarnation unless it is known."""
+        task = asked.task.sourced(None if known is None else known.task, self._task)
+        return Definition(asked.name, task, uuid4().hex if task.keeps_work else "")
+
+    def _task(self, name: str) -> Task | None:
+        found = self.all.get(name)
+        return None if found is None else found.task
+
+    def _check_new(self, definition: Definition) -> None:
+        if len(self.all) >= PIPELINES_MAX:
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"There are {PIPELINES_MAX} pipelines, the maximum: delete one first.",
+            )
+        self._check_place(definition)
+        self._entities.check(definition)
+
+    def _check_place(self, definition: Definition) -> None:
+        path = definition.task.written_path
+        for other in self.all.values():
+            if do_collide(path, other.task.written_path):
+                raise Refused(
+                    ALREADY_EXISTS,
+                    f"path {path} collides with that of pipeline {other.name}, "
+                    f"{other.task.written_path}: each needs its own directory.",
+                )
+
+
+def exists(name: str) -> Refused:
+    return Refused(
+        ALREADY_EXISTS,
+        f"A pipeline {name} with another definition already exists: delete it first, or choose "
+        "another name.",
+    )
+
+
+def do_collide(mine: str, theirs: str) -> bool:
+    """Whether writing to one of these paths would write into the other; an empty path never
+    does.
+    """
+    pairs = zip(PurePosixPath(mine).parts, PurePosixPath(theirs).parts, strict=False)
+    return bool(mine and theirs) and all(one == other for one, other in pairs)

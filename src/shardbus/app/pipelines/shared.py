@@ -1,0 +1,355 @@
+"""The pipelines of a cluster: any gateway manages them, and one node at a time runs each.
+
+They are rows of the first database. A node with the role `pipelines` takes those that are to run,
+tells what they do, and ends their drivers when it cannot tell any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final, TypeVar, final
+
+from shardbus.app.pipelines.capture import Capture
+from shardbus.app.pipelines.definition import KINDS, Definition, definition_from, read_definition
+from shardbus.app.pipelines.keeper import FAILING, FINISHED, STARTING, STOPPED, STOPPING, Keeper
+from shardbus.app.pipelines.known import Entities, KnownPipelines, exists
+from shardbus.app.pipelines.leases import LOOK_S, PipelineLeases
+from shardbus.app.pipelines.pipelines import RESTART_MS, Launcher, Shown
+from shardbus.app.pipelines.report import Report
+from shardbus.app.pipelines.shelf import Intent
+from shardbus.app.pipelines.task import Task
+from shardbus.broker.fragment.storage import Worker
+from shardbus.core.errors import NOT_ALLOWED, Refused, Unavailable
+from shardbus.gateway.http.observing.readers import Follower
+from shardbus.stores.base.pipelines import PipelineRow, PipelineTable
+from shardbus.stores.base.store import StoreError
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FENCE_LOOK_S: Final = 0.5
+# Lines of its log that a pipeline shows at nodes where it does not run.
+LINES_TOLD: Final = 40
+
+
+@final
+class SharedPipelines:
+    """All pipelines, as the database has them; `run` follows it."""
+
+    kinds: Mapping[str, type[Task]] = KINDS
+
+    def __init__(  # noqa: PLR0913 - what it is made of
+        self,
+        entities: Entities,
+        table: PipelineTable,
+        worker: Worker,
+        owner: str,
+        *,
+        locate: Callable[[str], str],
+        forget: Callable[[Definition], None],
+        restart_ms: int = RESTART_MS,
+    ) -> None:
+        """`worker` makes the calls of the table; `owner` is a name that no other process has, or
+        had.
+        """
+        self._entities = entities
+        self._table = table
+        self._worker = worker
+        self._locate = locate
+        self._forget = forget
+        self._restart_ms = restart_ms
+        self._known = KnownPipelines(entities)
+        self._rows: dict[str, PipelineRow] = {}
+        self._leases = PipelineLeases(owner)
+        self._keepers: dict[str, Keeper] = {}
+        self._launcher: Launcher | None = None
+        self._problem = "they have not been read yet"
+        self._changing = asyncio.Lock()
+
+    async def run(self, launcher: Launcher | None, missing: Callable[[], str]) -> None:
+        """Follow the table until cancelled, and run what is ours; without a launcher, nothing.
+
+        At the end all drivers have ended, and others may run them.
+        """
+        self._launcher = launcher
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._fence())
+                while True:
+                    await self._round(missing)
+                    await asyncio.sleep(LOOK_S)
+        finally:
+            await asyncio.gather(*(keeper.kill() for keeper in self._keepers.values()))
+            for name, epoch in self._leases.held().items():
+                self._worker.submit(partial(self._release, name, epoch), _ignored)
+
+    def _release(self, name: str, epoch: int) -> None:
+        self._table.give_up(name, self._leases.owner, epoch)
+
+    # What the API and metrics ask.
+
+    def followers(self) -> list[Follower]:
+        """The captures that browse and run here."""
+        return [
+            Follower(name, task.entity, keeper.report.incarnation, keeper.report.following)
+            for name, keeper in self._keepers.items()
+            if name in self._known.all
+            and isinstance(task := self._known.all[name].task, Capture)
+            and task.keep
+            and keeper.state != FINISHED
+        ]
+
+    def progresses(self) -> dict[str, dict[str, object]]:
+        return {name: self._told(name)[2] for name in self._known.all}
+
+    def problems(self) -> list[str]:
+        own = [f"pipelines: {self._problem}"] if self._problem else []
+        return own + [
+            f"pipeline {name} fails: {keeper.report.error}"
+            for name, keeper in self._keepers.items()
+            if keeper.state == FAILING
+        ]
+
+    def all(self) -> list[Shown]:
+        return [self.show(name) for name in sorted(self._known.all)]
+
+    def show(self, name: str) -> Shown:
+        definition = self._known.found(name)
+        starts, error, progress = self._told(name)
+        return {
+            **definition.to_document(),
+            "location": self._locate(definition.task.path),
+            "state": self._state(name),
+            "starts": starts,
+            "last_error": error,
+            "progress": progress,
+        }
+
+    async def create(self, name: str, wanted: Task) -> Shown:
+        asked = read_definition(name, wanted)
+        async with self._changing:
+            await self._read()
+            definition, is_new = self._known.settled(asked)
+            document = json.dumps(definition.to_document())
+            if is_new and not await self._ask(lambda: self._table.add(name, document, Intent.REST)):
+                raise exists(name)
+            await self._read()
+        return self.show(name)
+
+    async def start(self, name: str) -> Shown:
+        async with self._changing:
+            await self._read()
+            definition = self._known.found(name)
+            if self._state(name) == STOPPING:
+                raise Refused(
+                    NOT_ALLOWED, f"Pipeline {name} is stopping: start it again when it has stopped."
+                )
+            if self._rows[name].intent != Intent.RUN:
+                self._entities.check(definition)
+                await self._intend(name, Intent.RUN)
+        return self.show(name)
+
+    async def stop(self, name: str) -> Shown:
+        async with self._changing:
+            await self._read()
+            self._known.found(name)
+            if self._rows[name].intent == Intent.RUN:
+                await self._intend(name, Intent.REST)
+        return self.show(name)
+
+    async def delete(self, name: str) -> None:
+        async with self._changing:
+            await self._read()
+            definition = self._known.found(name)
+            row = self._rows[name]
+            if row.owner or row.intent == Intent.RUN:
+                raise Refused(
+                    NOT_ALLOWED,
+                    f"Pipeline {name} is {self._state(name)}: stop it before deleting it.",
+                )
+            await self._entities.drop_reader(definition)
+            if not await self._ask(lambda: self._table.remove(name)):
+                raise Refused(NOT_ALLOWED, f"Pipeline {name} was started again: stop it first.")
+            await asyncio.to_thread(self._forget, definition)
+            await self._read()
+
+    def log(self, name: str) -> list[str]:
+        self._known.found(name)
+        keeper = self._keepers.get(name)
+        if keeper is not None:
+            return keeper.report.lines()
+        lines = _report(self._rows[name]).get("lines")
+        return [str(line) for line in lines] if isinstance(lines, list) else []
+
+    def _state(self, name: str) -> str:
+        row, keeper = self._rows[name], self._keepers.get(name)
+        if row.intent == Intent.FINISHED:
+            return FINISHED
+        if keeper is not None and keeper.is_alive:
+            is_ending = row.intent != Intent.RUN
+            return STOPPING if is_ending else keeper.state
+        if not row.owner:
+            return STARTING if row.intent == Intent.RUN else STOPPED
+        if row.intent != Intent.RUN:
+            return STOPPING
+        return str(_report(row).get("state", STARTING))
+
+    def _told(self, name: str) -> tuple[int, str, dict[str, object]]:
+        """Starts, error and progress, of the driver here or as its owner told them."""
+        keeper = self._keepers.get(name)
+        if keeper is not None:
+            return keeper.starts, keeper.report.error, keeper.report.progress()
+        said = _report(self._rows[name]) if name in self._rows else {}
+        starts, progress = said.get("starts"), said.get("progress")
+        return (
+            starts if isinstance(starts, int) else 0,
+            str(said.get("last_error", "")),
+            progress if isinstance(progress, dict) else Report().progress(),
+        )
+
+    # Following the table.
+
+    async def _intend(self, name: str, intent: Intent) -> None:
+        await self._ask(lambda: self._table.intend(name, intent))
+        await self._read()
+
+    async def _read(self) -> None:
+        rows = await self._ask(self._table.rows)
+        self._rows.clear()
+        definitions = self._known.all
+        definitions.clear()
+        for row in rows:
+            try:
+                definitions[row.name] = definition_from(json.loads(row.document))
+                self._rows[row.name] = row
+            except (ValueError, Refused) as error:
+                # Of a later build, perhaps: nodes of that one run it.
+                log.error("pipeline %s has an unknown definition: %s", row.name, error)
+
+    async def _round(self, missing: Callable[[], str]) -> None:
+        try:
+            async with self._changing:
+                await self._read()
+            self._problem = ""
+            if self._launcher is not None:
+                await self._care(missing)
+        except Unavailable as error:
+            self._leases.disconnected()
+            if not self._problem:
+                log.warning("%s", error)
+            self._problem = str(error)
+
+    async def _care(self, missing: Callable[[], str]) -> None:
+        rows, leases = list(self._rows.values()), self._leases
+        loop = asyncio.get_running_loop()
+        for name in leases.see(rows, loop.time()):
+            await self._drop(name)
+        for name, epoch in leases.held().items():
+            await self._carry_on(self._rows[name], epoch)
+        row = leases.takeable(rows, Intent.RUN, loop.time())
+        if row is not None and not missing():
+            sent_s = loop.time()
+            if await self._ask(lambda: self._table.take(row, leases.owner)):
+                log.info("pipeline %s runs here from now on", row.name)
+                leases.taken(row.name, row.epoch + 1, sent_s)
+                await self._carry_on(row, row.epoch + 1)
+
+    async def _carry_on(self, row: PipelineRow, epoch: int) -> None:
+        """Let one of ours be as it is to be, and say so."""
+        name, leases = row.name, self._leases
+        sent_s = asyncio.get_running_loop().time()
+        report = self._report(name)
+        if not await self._ask(lambda: self._table.beat(name, leases.owner, epoch, report)):
+            await self._drop(name)
+            return
+        leases.beaten(name, sent_s)
+        if name not in leases.held():
+            # The answer came too late.
+            return
+        keeper = self._keeper(name)
+        if row.intent == Intent.RUN and not keeper.is_alive:
+            if keeper.state == FINISHED:
+                await self._ask(lambda: self._table.intend(name, Intent.FINISHED))
+            else:
+                keeper.start()
+        elif row.intent != Intent.RUN and keeper.is_alive:
+            keeper.stop()
+        elif row.intent != Intent.RUN:
+            await self._ask(lambda: self._release(name, epoch))
+            await self._drop(name)
+
+    async def _fence(self) -> None:
+        """End drivers whose ownership could not be confirmed, whatever the database does."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(FENCE_LOOK_S)
+            for name in self._leases.expired(loop.time()):
+                log.error("pipeline %s ends here: the database cannot be asked whose it is", name)
+                await self._drop(name)
+
+    async def _drop(self, name: str) -> None:
+        self._leases.lost(name)
+        keeper = self._keepers.pop(name, None)
+        if keeper is not None:
+            await keeper.kill()
+
+    def _keeper(self, name: str) -> Keeper:
+        keeper = self._keepers.get(name)
+        launcher, definition = self._launcher, self._known.all[name]
+        if keeper is None:
+            assert launcher is not None, "a node that runs none owns none"
+            keeper = Keeper(
+                name,
+                lambda: launcher(definition),
+                restart_ms=self._restart_ms,
+                is_once=definition.task.is_once,
+                ended=_nothing,
+            )
+            self._keepers[name] = keeper
+        return keeper
+
+    def _report(self, name: str) -> str:
+        keeper = self._keepers.get(name)
+        starts, error, progress = self._told(name)
+        document = {
+            "state": STARTING if keeper is None else keeper.state,
+            "starts": starts,
+            "last_error": error,
+            "progress": progress,
+            "lines": [] if keeper is None else keeper.report.lines()[-LINES_TOLD:],
+        }
+        return json.dumps(document)
+
+    async def _ask(self, work: Callable[[], T]) -> T:
+        answer: asyncio.Future[T | StoreError] = asyncio.get_running_loop().create_future()
+
+        def then(result: T | StoreError) -> None:
+            if not answer.done():
+                answer.set_result(result)
+
+        self._worker.submit(work, then)
+        result = await answer
+        if isinstance(result, StoreError):
+            raise Unavailable(f"The pipelines cannot be read or changed: {result}")
+        return result
+
+
+def _report(row: PipelineRow) -> dict[str, object]:
+    try:
+        found: object = json.loads(row.report)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _nothing() -> None:
+    """The next round sees it."""
+
+
+def _ignored(_: StoreError | None) -> None:
+    """Others see soon enough that its owner has ended."""

@@ -1,0 +1,233 @@
+"""The pipelines of a cluster, at two nodes over one table, with scripts as drivers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from shardbus.app.pipelines import leases, shared
+from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.keeper import Launch
+from shardbus.app.pipelines.pipelines import Shown
+from shardbus.app.pipelines.shared import SharedPipelines
+from shardbus.core.errors import ALREADY_EXISTS, NOT_ALLOWED, NOT_FOUND
+from shardbus.stores.base.pipelines import PipelineRow
+from shardbus.stores.base.store import StoreError
+from tests.support.refusals import refusal_of
+from tests.unit.app.pipelines.test_pipelines import (
+    GOES_ON,
+    LONG_MS,
+    WAIT_S,
+    Entities,
+    _rows,
+    _wanted,
+)
+from tests.unit.broker.hosts import InlineWorker
+
+LOOK_S = 0.02
+FENCE_S = 0.3
+DEAD_S = 0.8
+
+
+class MemoryTable:
+    """A `base_pipelines.PipelineTable`; `is_away` for a node that cannot reach it."""
+
+    def __init__(self, rows: dict[str, PipelineRow]) -> None:
+        self.found = rows
+        self.is_away = False
+
+    def rows(self) -> list[PipelineRow]:
+        self._reach()
+        return list(self.found.values())
+
+    def add(self, name: str, document: str, intent: str) -> bool:
+        self._reach()
+        if name in self.found:
+            return False
+        self.found[name] = PipelineRow(name, document, intent, "", 0, 0, "{}")
+        return True
+
+    def intend(self, name: str, intent: str) -> bool:
+        self._reach()
+        if name not in self.found:
+            return False
+        self.found[name] = replace(self.found[name], intent=intent)
+        return True
+
+    def remove(self, name: str) -> bool:
+        self._reach()
+        if name in self.found and not self.found[name].owner:
+            del self.found[name]
+        return name not in self.found
+
+    def take(self, row: PipelineRow, owner: str) -> bool:
+        self._reach()
+        now = self.found.get(row.name)
+        if now is None or (now.epoch, now.beat) != (row.epoch, row.beat):
+            return False
+        self.found[row.name] = replace(now, owner=owner, epoch=now.epoch + 1, beat=0)
+        return True
+
+    def beat(self, name: str, owner: str, epoch: int, report: str) -> bool:
+        self._reach()
+        now = self.found.get(name)
+        if now is None or (now.owner, now.epoch) != (owner, epoch):
+            return False
+        self.found[name] = replace(now, beat=now.beat + 1, report=report)
+        return True
+
+    def give_up(self, name: str, owner: str, epoch: int) -> None:
+        self._reach()
+        now = self.found.get(name)
+        if now is not None and (now.owner, now.epoch) == (owner, epoch):
+            self.found[name] = replace(now, owner="", epoch=epoch + 1)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _reach(self) -> None:
+        if self.is_away:
+            raise StoreError("the database is away")
+
+
+class Node:
+    """A node that runs pipelines, or only manages them."""
+
+    def __init__(self, name: str, rows: dict[str, PipelineRow], *, is_runner: bool = True) -> None:
+        self.table = MemoryTable(rows)
+        self.launched: list[str] = []
+        self.pipelines = SharedPipelines(
+            Entities(),
+            self.table,
+            InlineWorker(),
+            name,
+            locate=lambda path: f"/captured/{path}",
+            forget=lambda definition: None,
+            restart_ms=1,
+        )
+        launcher = self._launch if is_runner else None
+        self.running = asyncio.ensure_future(self.pipelines.run(launcher, lambda: ""))
+
+    async def end(self) -> None:
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+
+    async def until(self, is_so: Callable[[Shown], bool]) -> Shown:
+        for _ in range(int(WAIT_S / LOOK_S)):
+            shown = self.pipelines.all()
+            if shown and is_so(shown[0]):
+                return shown[0]
+            await asyncio.sleep(LOOK_S)
+        raise AssertionError(f"it did not come to that: {self.pipelines.all()}")
+
+    def _launch(self, definition: Definition) -> Launch:
+        self.launched.append(definition.name)
+        return Launch([sys.executable, "-c", GOES_ON], {}, LONG_MS)
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In less than a second."""
+    monkeypatch.setattr(leases, "FENCE_S", FENCE_S)
+    monkeypatch.setattr(leases, "DEAD_S", DEAD_S)
+    monkeypatch.setattr(leases, "LOOK_S", LOOK_S)
+    monkeypatch.setattr(shared, "LOOK_S", LOOK_S)
+    monkeypatch.setattr(shared, "FENCE_LOOK_S", LOOK_S)
+
+
+def _play(story: Callable[[Node, Node], object]) -> None:
+    async def live() -> None:
+        rows: dict[str, PipelineRow] = {}
+        gateway, runner = Node("gateway/1", rows, is_runner=False), Node("runner/1", rows)
+        try:
+            async with asyncio.timeout(WAIT_S):
+                told = story(gateway, runner)
+                assert asyncio.iscoroutine(told)
+                await told
+        finally:
+            await gateway.end()
+            await runner.end()
+
+    asyncio.run(live())
+
+
+def test_any_gateway_manages_what_one_node_runs() -> None:
+    """R41, P9"""
+
+    async def story(gateway: Node, runner: Node) -> None:
+        made = await gateway.pipelines.create("archive", _wanted())
+        assert made["state"] == "stopped"
+        await gateway.pipelines.start("archive")
+        shown = await gateway.until(lambda one: one["state"] == "running" and _rows(one) == 20)
+        assert (runner.launched, gateway.launched) == (["archive"], [])
+        assert shown["starts"] == 1
+        assert gateway.pipelines.log("archive") == ["a line"]
+        with refusal_of(NOT_ALLOWED):
+            await gateway.pipelines.delete("archive")
+
+        stopping = await gateway.pipelines.stop("archive")
+        assert stopping["state"] == "stopping"
+        await gateway.until(lambda one: one["state"] == "stopped")
+        await gateway.pipelines.delete("archive")
+        with refusal_of(NOT_FOUND):
+            await runner.pipelines.start("archive")
+
+    _play(story)
+
+
+def test_a_name_that_another_gateway_gave_meanwhile_is_taken() -> None:
+    async def story(gateway: Node, runner: Node) -> None:
+        await runner.pipelines.create("archive", _wanted())
+        again = await gateway.pipelines.create("archive", _wanted())
+        assert again["state"] == "stopped", "the same definition is no other pipeline"
+        gateway.table.found["archive"] = replace(
+            gateway.table.found["archive"],
+            document=gateway.table.found["archive"].document.replace('"p"', '"q"'),
+        )
+        with refusal_of(ALREADY_EXISTS):
+            await gateway.pipelines.create("archive", _wanted())
+
+    _play(story)
+
+
+def test_the_pipelines_of_a_node_that_is_cut_off_run_at_another_and_no_more_there() -> None:
+    """R40, R41"""
+
+    async def story(gateway: Node, runner: Node) -> None:
+        await gateway.pipelines.create("archive", _wanted())
+        await gateway.pipelines.start("archive")
+        await gateway.until(lambda one: one["state"] == "running")
+        other = Node("other/1", runner.table.found)
+        try:
+            runner.table.is_away = True
+            while runner.pipelines._keepers:
+                assert other.launched == [], "two drivers at once"
+                await asyncio.sleep(LOOK_S)
+            await other.until(lambda one: one["state"] == "running" and bool(other.launched))
+            assert runner.table.found["archive"].owner == "other/1"
+            # Back again, it leaves it where it is.
+            runner.table.is_away = False
+            await runner.until(lambda one: one["state"] == "running")
+            assert runner.launched == ["archive"]
+        finally:
+            await other.end()
+
+    _play(story)
+
+
+def test_a_node_that_ends_gives_its_pipelines_up_at_once() -> None:
+    """R42"""
+
+    async def story(gateway: Node, runner: Node) -> None:
+        await gateway.pipelines.create("archive", _wanted())
+        await gateway.pipelines.start("archive")
+        await gateway.until(lambda one: one["state"] == "running")
+        await runner.end()
+        assert runner.table.found["archive"].owner == ""
+        assert runner.table.found["archive"].intent == "run"
+
+    _play(story)
