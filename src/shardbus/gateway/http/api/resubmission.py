@@ -109,7 +109,7 @@ class Resubmission:
         messages: list[Message] = []
         readable: list[Delivery] = []
         for delivery in deliveries:
-            message = self._message(delivery)
+            message = message_again(delivery, self._target)
             if message is None:
                 self._passed.append(delivery)
             else:
@@ -133,35 +133,36 @@ class Resubmission:
     ) -> list[TransactionPart]:
         source, target = self._source, self._target
         if target is source:
-            return [self._part(source, index, Work(messages, [settlement]))]
+            return [part_of(source, index, Work(messages, [settlement]))]
         # What a topic's fragment published is in the fragments of the same number.
         target_index = target.router.index_of_number(first.entry.sequence_number)
         assert target_index >= 0, "a subscription has the fragments of its topic"
         return [
-            self._part(target, target_index, Work(messages, [])),
-            self._part(source, index, Work([], [settlement])),
+            part_of(target, target_index, Work(messages, [])),
+            part_of(source, index, Work([], [settlement])),
         ]
 
-    def _part(self, handle: EntityHandle, index: int, work: Work) -> TransactionPart:
-        router = handle.router
-        home = (handle.entity.entity_id, router.numbers[index])
-        return TransactionPart(router.ports[index], home, work, router.outboxes[index])
 
-    def _message(self, delivery: Delivery) -> Message | None:
-        """The message as its sender wrote it, with its full time to live; None when it cannot be
-        read.
-        """
-        try:
-            payload = modified_payload(delivery.entry, delivery.payload or b"")
-            head = scan_message(payload)
-        except DecodeError:
-            return None
-        is_deduplicated = self._target.entity.spec.requires_duplicate_detection
-        return Message(
-            payload,
-            # It was sent before: with its id it would be dropped as a duplicate, and lost.
-            message_id=None if is_deduplicated else head.message_id,
-            session_id=head.session_id,
-            partition_key=head.partition_key,
-            ttl_ms=time_to_live_ms(head),
-        )
+def part_of(handle: EntityHandle, index: int, work: Work) -> TransactionPart:
+    """The part of one fragment in a transaction."""
+    router = handle.router
+    home = (handle.entity.entity_id, router.numbers[index])
+    return TransactionPart(router.ports[index], home, work, router.outboxes[index])
+
+
+def message_again(delivery: Delivery, target: EntityHandle) -> Message | None:
+    """The message as its sender wrote it, with its full time to live; None if it is unreadable."""
+    try:
+        payload = modified_payload(delivery.entry, delivery.payload or b"")
+        head = scan_message(payload)
+    except DecodeError:
+        return None
+    is_deduplicated = target.entity.spec.requires_duplicate_detection
+    return Message(
+        payload,
+        # It was sent before: with its id it would be dropped as a duplicate, and lost.
+        message_id=None if is_deduplicated else head.message_id,
+        session_id=head.session_id,
+        partition_key=head.partition_key,
+        ttl_ms=time_to_live_ms(head),
+    )

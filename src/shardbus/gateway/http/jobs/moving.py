@@ -9,8 +9,7 @@ from typing import Final, final
 from msgspec import UNSET
 
 from shardbus.broker.bus import EntityHandle
-from shardbus.broker.operations.transactions import TransactionPart, Transactor
-from shardbus.codec.errors import DecodeError
+from shardbus.broker.operations.transactions import Transactor
 from shardbus.core.errors import TOO_LARGE, Refused
 from shardbus.core.message import Message
 from shardbus.core.message_fields import SENT_TEXTS
@@ -18,16 +17,14 @@ from shardbus.core.messages.command import COMPLETE, Delivery, Settle
 from shardbus.core.transactions.command import Work
 from shardbus.gateway.http.api.message_document import (
     message_document,
-    modified_payload,
-    time_to_live_ms,
 )
 from shardbus.gateway.http.api.message_draft import read_draft
 from shardbus.gateway.http.api.messages_schemas import NewMessage
+from shardbus.gateway.http.api.resubmission import message_again, part_of
 from shardbus.gateway.http.document import converted
 from shardbus.gateway.http.jobs.job import Edit
 from shardbus.gateway.http.messaging.sent import encode_draft
 from shardbus.gateway.http.server.refusal import invalid, shown
-from shardbus.message.sections import scan_message
 
 _TRANSACTION_ID_BYTES: Final = 16
 _FIELDS: Final = frozenset(each.member for each in SENT_TEXTS)
@@ -64,22 +61,8 @@ class Mover:
         """The message to send; None when it cannot be read. Refused when the edit is not possible
         for it.
         """
-        try:
-            payload = modified_payload(delivery.entry, delivery.payload or b"")
-            head = scan_message(payload)
-        except DecodeError:
-            return None
-        if self._edit is not None:
-            return self._edited(delivery)
-        is_deduplicated = self._target.entity.spec.requires_duplicate_detection
-        return Message(
-            payload,
-            # It was sent before: with its id it would be dropped as a duplicate, and lost.
-            message_id=None if is_deduplicated else head.message_id,
-            session_id=head.session_id,
-            partition_key=head.partition_key,
-            ttl_ms=time_to_live_ms(head),
-        )
+        message = message_again(delivery, self._target)
+        return message if message is None or self._edit is None else self._edited(delivery)
 
     async def move(self, deliveries: Sequence[Delivery], messages: Sequence[Message]) -> None:
         """Move messages of one fragment, all of them or, with a failure, none."""
@@ -90,14 +73,14 @@ class Mover:
         for message in messages:
             works.setdefault(self._target_index(index, message), []).append(message)
         if self._target is self._source and list(works) == [index]:
-            parts = [_part(self._source, index, Work(works[index], [settlement]))]
+            parts = [part_of(self._source, index, Work(works[index], [settlement]))]
         elif self._target is self._source:
             own = Work(works.pop(index, []), [settlement])
-            parts = [_part(self._source, index, own)]
-            parts += [_part(self._source, each, Work(some, [])) for each, some in works.items()]
+            parts = [part_of(self._source, index, own)]
+            parts += [part_of(self._source, each, Work(some, [])) for each, some in works.items()]
         else:
-            parts = [_part(self._target, each, Work(some, [])) for each, some in works.items()]
-            parts.append(_part(self._source, index, Work([], [settlement])))
+            parts = [part_of(self._target, each, Work(some, [])) for each, some in works.items()]
+            parts.append(part_of(self._source, index, Work([], [settlement])))
         await self._transactor.commit(secrets.token_bytes(_TRANSACTION_ID_BYTES), parts)
 
     def _target_index(self, index: int, message: Message) -> int:
@@ -159,9 +142,3 @@ def _members(message: object) -> dict[str, object]:
     names: Sequence[str] = getattr(message, "__struct_fields__", ())
     found = {name: getattr(message, name) for name in names}
     return {name: value for name, value in found.items() if value is not UNSET and name in _SENT}
-
-
-def _part(handle: EntityHandle, index: int, work: Work) -> TransactionPart:
-    router = handle.router
-    home = (handle.entity.entity_id, router.numbers[index])
-    return TransactionPart(router.ports[index], home, work, router.outboxes[index])
