@@ -77,6 +77,54 @@ def test_messages_of_strangers_are_text_in_lists_and_details(portal: Portal, api
     assert portal.page.evaluate("({}).polluted === undefined") is True
 
 
+def body_of(portal: Portal, queue: str, index: int, view: str) -> str:
+    """The text that is shown of a message's body."""
+    portal.open("entity", queue, "messages")
+    portal.page.locator("tbody th button").nth(index).click()
+    shown = portal.page.get_by_label("Body", exact=True)
+    shown.wait_for()
+    views = portal.page.get_by_role("group", name="Show the body as")
+    views.get_by_role("button", name=view, exact=True).click()
+    return shown.inner_text()
+
+
+def test_json_is_shown_as_it_was_sent(portal: Portal, api: Api) -> None:
+    """R48: a number that JavaScript cannot hold, a member that is there twice, and their order."""
+    sent = '{"b": 1e400, "10": 1.0, "2": -0, "b": "a,[\\"]", "c": [], "big": 9007199254740993}'
+    api.create("numbers")
+    api.send("numbers", [{"body": sent}])
+
+    shown = body_of(portal, "numbers", 0, "JSON")
+
+    assert [line.strip().rstrip(",") for line in shown.splitlines()] == [
+        "{", '"b": 1e400', '"10": 1.0', '"2": -0', '"b": "a,[\\"]"', '"c": []',
+        '"big": 9007199254740993', "}",
+    ]  # fmt: skip
+
+
+def test_a_few_kilobytes_of_brackets_stay_small(portal: Portal, api: Api) -> None:
+    """R48: laid out line by line they would be a hundred megabytes of blanks."""
+    api.create("deep")
+    api.send("deep", [{"body": "[" * 5_000 + "]" * 5_000}])
+
+    shown = body_of(portal, "deep", 0, "JSON")
+
+    assert 10_000 <= len(shown) < 1_000_000
+
+
+def test_a_text_that_turns_the_direction_of_writing_turns_no_other(
+    portal: Portal, api: Api
+) -> None:
+    """R48"""
+    api.create("turned")
+    api.send("turned", [{"body": "x", "subject": "\N{RIGHT-TO-LEFT OVERRIDE}abc"}])
+    portal.open("entity", "turned", "messages")
+    portal.page.locator("tbody tr").first.wait_for()
+
+    apart = "all => all.filter(one => getComputedStyle(one).unicodeBidi !== 'isolate').length"
+    assert portal.page.locator("main *").evaluate_all(apart) == 0
+
+
 def test_reasons_of_dead_letters_are_text(portal: Portal, api: Api) -> None:
     """R48"""
     api.create("graves")

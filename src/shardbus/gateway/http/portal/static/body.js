@@ -4,6 +4,10 @@ import { fromBase64 } from "./signing.js";
 
 const UNPACKED_MAX = 4 * 1024 * 1024;
 const HEX_MAX = 16 * 1024;
+/** A few kilobytes of brackets would be megabytes of blanks. */
+const DEPTH_MAX = 40;
+/** A page is drawn often, and a body may be long. @type {WeakMap<object, [string, string][]>} */
+const known = new WeakMap();
 
 /** @param {any} message in full @returns {Uint8Array<ArrayBuffer>} */
 export function bytesOf(message) {
@@ -18,6 +22,13 @@ export function isGzip(bytes) {
 
 /** The views that make sense of a body. @param {any} message @returns {[string, string][]} */
 export function viewsOf(message) {
+  const views = known.get(message) ?? foundViews(message);
+  known.set(message, views);
+  return views;
+}
+
+/** @param {any} message @returns {[string, string][]} */
+function foundViews(message) {
   const text = message.body_text;
   /** @type {[string, string][]} */
   const views = [];
@@ -43,15 +54,56 @@ export async function bodyText(message, view) {
   return hex(bytesOf(message));
 }
 
-/** @param {string} text */
+/** Null if it is not JSON. @param {string} text */
 export function prettyJson(text) {
   try {
     const value = JSON.parse(text);
-    // Numbers that JavaScript would round are shown as they were sent.
-    return typeof value === "object" && value !== null && !/\d{16}/.test(text) ? JSON.stringify(value, null, 2) : text;
+    return typeof value === "object" && value !== null ? laidOut(text) : text;
   } catch {
     return null;
   }
+}
+
+/**
+ * JSON on lines, with everything as it was sent: JavaScript would round numbers, drop a member that
+ * is there twice, and change the order of some.
+ * @param {string} text which is JSON
+ */
+function laidOut(text) {
+  const parts = [];
+  const solid = /\S/g, word = /[^\s"{}[\],:]+/y;
+  let depth = 0;
+  const line = () => `\n${"  ".repeat(Math.min(depth, DEPTH_MAX))}`;
+  for (let at = 0; at < text.length; at++) {
+    const sign = text[at];
+    if (sign === '"') {
+      let end = at + 1;
+      while (text[end] !== '"') end += text[end] === "\\" ? 2 : 1;
+      parts.push(text.slice(at, end + 1));
+      at = end;
+    } else if (sign === "{" || sign === "[") {
+      solid.lastIndex = at + 1;
+      const next = solid.exec(text);
+      if (next !== null && (next[0] === "}" || next[0] === "]")) {
+        parts.push(sign, next[0]);
+        at = next.index;
+      } else {
+        depth++;
+        parts.push(sign, line());
+      }
+    } else if (sign === "}" || sign === "]") {
+      depth--;
+      parts.push(line(), sign);
+    } else if (sign === ",") parts.push(sign, line());
+    else if (sign === ":") parts.push(": ");
+    else if (sign.trim()) {
+      word.lastIndex = at;
+      const found = word.exec(text)?.[0] ?? sign;
+      parts.push(found);
+      at += found.length - 1;
+    }
+  }
+  return parts.join("");
 }
 
 /** Each element on a line of its own; nothing is parsed. @param {string} text */
@@ -59,7 +111,7 @@ export function prettyXml(text) {
   let depth = 0;
   return text.replace(/>\s*</g, ">\n<").split("\n").map((line) => {
     if (/^<\//.test(line)) depth = Math.max(0, depth - 1);
-    const shown = "  ".repeat(Math.min(depth, 40)) + line;
+    const shown = "  ".repeat(Math.min(depth, DEPTH_MAX)) + line;
     if (/^<[^!?/]/.test(line) && !/\/>$/.test(line) && !/<\//.test(line)) depth++;
     return shown;
   }).join("\n");

@@ -150,11 +150,11 @@ export class MessageBrowser {
   /** @param {string} view */
   async choose(view) {
     this.view = view;
-    try {
-      this.bodyShown = await bodyText(this.opened, view);
-    } catch {
-      this.bodyShown = "The body cannot be unpacked: it is damaged.";
-    }
+    const { opened } = this;
+    const shown = await bodyText(opened, view).catch(() => "The body cannot be unpacked: it is damaged.");
+    // Unpacking takes a while: meanwhile another message, or view, may have been chosen.
+    if (this.opened !== opened || this.view !== view) return;
+    this.bodyShown = shown;
     redraw();
   }
 
