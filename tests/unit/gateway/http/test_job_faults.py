@@ -207,3 +207,19 @@ def test_messages_that_a_killed_run_has_locked_are_done_by_the_next(desk: Desk) 
 
     assert (ended["state"], ended["skipped"], ended["error"]) == ("done", 0, "")
     assert sorted(desk.bodies("q")) == sorted(f"m{n}" for n in range(30))
+
+
+def test_a_job_of_a_killed_server_says_that_it_did_more_than_it_counted(desk: Desk) -> None:
+    desk.bury("many", 600)
+    job = desk.begin(f"many{DEAD}", "resubmit")
+    as_begun = desk.shelf.kept[str(job["id"])]
+    desk.pass_s(0.03)
+    desk.restart()
+    in_order = desk.wait(job)
+    # As if the process had been killed before it kept anything.
+    desk.shelf.kept[str(job["id"])] = as_begun
+    desk.restart()
+    killed = desk.wait(job)
+
+    assert (in_order["restarts"], in_order["done"], in_order["warnings"]) == (1, 600, [])
+    assert (killed["done"], len(list(map(str, killed["warnings"])))) == (0, 1)  # type: ignore[call-overload]  # a list

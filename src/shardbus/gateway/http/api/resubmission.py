@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from shardbus.broker.bus import EntityHandle
@@ -150,10 +150,17 @@ def part_of(handle: EntityHandle, index: int, work: Work) -> TransactionPart:
     return TransactionPart(router.ports[index], home, work, router.outboxes[index])
 
 
-def message_again(delivery: Delivery, target: EntityHandle) -> Message | None:
-    """The message as its sender wrote it, with its full time to live; None if it is unreadable."""
+def message_again(
+    delivery: Delivery, target: EntityHandle, change: Callable[[bytes], bytes] | None = None
+) -> Message | None:
+    """The message as its sender wrote it, with its full time to live; None if it is unreadable.
+
+    `change` makes another payload of it.
+    """
     try:
         payload = modified_payload(delivery.entry, delivery.payload or b"")
+        if change is not None:
+            payload = change(payload)
         head = scan_message(payload)
     except DecodeError:
         return None

@@ -111,6 +111,8 @@ class Kept(Struct, kw_only=True):
     """
     entity_id: int = 0
     """Another entity of the same name is not meant. 0: of a job that was kept before this was."""
+    is_exact: bool = False
+    """Whether nothing was done after this was kept: the server ended in order."""
 
 
 class Aside(Protocol):

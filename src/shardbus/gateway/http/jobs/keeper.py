@@ -46,6 +46,9 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 log = logging.getLogger(__name__)
 
 _SISTERS_MAX: Final = 5
+_INEXACT: Final = (
+    "The server was killed meanwhile: what was done in the second before is done, and not counted."
+)
 
 
 @final
@@ -70,6 +73,8 @@ class Jobs:
             self._jobs[kept.job.id] = kept
             if kept.job.state not in ENDED:
                 kept.job.restarts += 1
+                if not kept.is_exact and _INEXACT not in kept.job.warnings:
+                    kept.job.warnings.append(_INEXACT)
                 self._start(kept)
         self._is_serving = True
         try:

@@ -4,31 +4,33 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, final
 
 from msgspec import UNSET
 
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.operations.transactions import Transactor
+from shardbus.codec import codes
+from shardbus.codec.encoder import encode, encode_binary, encode_symbol, encode_text
 from shardbus.core.errors import TOO_LARGE, Refused
 from shardbus.core.message import Message
-from shardbus.core.message_fields import SENT_TEXTS
+from shardbus.core.message_fields import ANNOTATIONS, SENT_TEXTS, SYMBOL
 from shardbus.core.messages.command import COMPLETE, Delivery, Settle
 from shardbus.core.transactions.command import Work
-from shardbus.gateway.http.api.message_document import (
-    message_document,
-)
 from shardbus.gateway.http.api.message_draft import read_draft
 from shardbus.gateway.http.api.messages_schemas import NewMessage
+from shardbus.gateway.http.api.property_document import read_properties
 from shardbus.gateway.http.api.resubmission import message_again, part_of
 from shardbus.gateway.http.document import converted
 from shardbus.gateway.http.jobs.job import Edit
-from shardbus.gateway.http.messaging.sent import encode_draft
 from shardbus.gateway.http.server.refusal import invalid, shown
+from shardbus.message.revision import Revision, revise
+from shardbus.message.sections import scan_message
 
 _TRANSACTION_ID_BYTES: Final = 16
-_FIELDS: Final = frozenset(each.member for each in SENT_TEXTS)
-_SENT: Final = _FIELDS | {"time_to_live_ms", "properties", "body", "body_base64", "body_type"}
+_FIELDS: Final = {each.member: each for each in SENT_TEXTS}
+_DATA: Final = bytes([codes.DESCRIBED, codes.SMALLULONG, codes.DATA])
 
 
 @final
@@ -45,13 +47,11 @@ class Mover:
         target: EntityHandle,
         transactor: Transactor,
         edit: Edit | None,
-        now_ms: int,
     ) -> None:
         self._source = source
         self._target = target
         self._transactor = transactor
         self._edit = edit
-        self._now_ms = now_ms
         keys = {"session_id", "partition_key"}
         is_moved = edit is not None and bool(keys & set(edit.fields))
         # A topic's fragments have the numbers of its subscriptions', and keys do not change.
@@ -61,8 +61,17 @@ class Mover:
         """The message to send; None when it cannot be read. Refused when the edit is not possible
         for it.
         """
-        message = message_again(delivery, self._target)
-        return message if message is None or self._edit is None else self._edited(delivery)
+        edit = self._edit
+        change = None if edit is None else partial(edited, edit=edit)
+        message = message_again(delivery, self._target, change)
+        bytes_max = self._target.entity.spec.message_bytes_max()
+        if message is not None and len(message.payload) > bytes_max:
+            raise Refused(
+                TOO_LARGE,
+                f"Message {delivery.entry.sequence_number} has {len(message.payload)} bytes; "
+                f"'{self._target.entity.name}' allows at most {bytes_max}.",
+            )
+        return message
 
     async def move(self, deliveries: Sequence[Delivery], messages: Sequence[Message]) -> None:
         """Move messages of one fragment, all of them or, with a failure, none."""
@@ -90,36 +99,6 @@ class Mover:
         key = router.key_of(message)
         return router.next_index() if key is None else router.index_of_key(key)
 
-    def _edited(self, delivery: Delivery) -> Message:
-        """The message with the changes of the edit, encoded again."""
-        edit = self._edit
-        assert edit is not None
-        shown_one = message_document(
-            delivery.entry, delivery.payload or b"", delivery_count=delivery.delivery_count
-        )
-        said = converted_message(shown_one)
-        properties = dict(said.properties or {}) if said.properties is not UNSET else {}
-        if edit.properties is not UNSET:
-            properties.update(edit.properties.set)
-            for name in edit.properties.remove:
-                properties.pop(name, None)
-        said.properties = properties
-        if edit.body is not UNSET:
-            said.body, said.body_base64, said.body_type = edit.body, UNSET, UNSET
-        for name, text in edit.fields.items():
-            setattr(said, name, UNSET if text is None else text)
-        message = encode_draft(read_draft(said), self._now_ms)
-        spec = self._target.entity.spec
-        if len(message.payload) > spec.message_bytes_max():
-            raise Refused(
-                TOO_LARGE,
-                f"Message {delivery.entry.sequence_number} has {len(message.payload)} bytes after "
-                f"the change; at most {spec.message_bytes_max()} are allowed.",
-            )
-        if spec.requires_duplicate_detection:
-            message.message_id = None
-        return message
-
 
 def check_edit(edit: Edit) -> None:
     """Refused when an edit sets what messages do not have."""
@@ -133,12 +112,26 @@ def check_edit(edit: Edit) -> None:
     read_draft(converted({**values, "properties": properties}, NewMessage, "the edit"))
 
 
-def converted_message(message: object) -> NewMessage:
-    """A message to send, from the document in which it was shown."""
-    return converted(_members(message), NewMessage, "the message")
-
-
-def _members(message: object) -> dict[str, object]:
-    names: Sequence[str] = getattr(message, "__struct_fields__", ())
-    found = {name: getattr(message, name) for name in names}
-    return {name: value for name, value in found.items() if value is not UNSET and name in _SENT}
+def edited(payload: bytes, edit: Edit) -> bytes:
+    """The message with these changes; whatever they do not name stays as its sender encoded it."""
+    made = Revision()
+    for name, text in edit.fields.items():
+        # Only a session may be empty: that is one like any other.
+        said = text if text or name == "session_id" else None
+        field = _FIELDS[name]
+        if field.section == ANNOTATIONS:
+            made.annotations[field.key] = encode_text(said)
+        else:
+            encoded = encode_symbol(said) if field.form == SYMBOL else encode_text(said)
+            made.properties[field.place] = encoded
+    if edit.properties is not UNSET:
+        given = read_properties(edit.properties.set)
+        made.application = {name: encode(value) for name, value in given.items()}
+        made.application |= dict.fromkeys(edit.properties.remove, b"")
+    revised = revise(payload, scan_message(payload), made)
+    if edit.body is UNSET:
+        return revised
+    head = scan_message(revised)
+    body = _DATA + encode_binary(edit.body.encode())
+    rest = head.body_offset + head.body_length if head.body_length else len(revised)
+    return revised[: rest - head.body_length] + body + revised[rest:]

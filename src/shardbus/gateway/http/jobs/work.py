@@ -103,7 +103,7 @@ class JobRun:
                 self._check_stop()
         finally:
             try:
-                await self._save()
+                await self._save(is_exact=True)
             finally:
                 self._close()
 
@@ -212,13 +212,7 @@ class JobRun:
             await place.handle.operations.settle(Settle(COMPLETE, [each.token for each in share]))
             job.done += len(share)
             return 0
-        mover = Mover(
-            place.handle,
-            self._target(),
-            self._transactor,
-            job.edit,
-            self._places.bus.clock.now_ms(),
-        )
+        mover = Mover(place.handle, self._target(), self._transactor, job.edit)
         readable: list[tuple[Delivery, Message]] = []
         for delivery in share:
             message = mover.message(delivery)
@@ -301,7 +295,8 @@ class JobRun:
             self._saved_at_s = now_s
             await self._save()
 
-    async def _save(self) -> None:
+    async def _save(self, *, is_exact: bool = False) -> None:
+        self._kept.is_exact = is_exact
         if self._file is not None:
             await self._aside(partial(os.fsync, self._file.fileno()))
         await self._aside(partial(self._shelf.put, self._kept))
