@@ -70,7 +70,7 @@ class Place:
 
 
 def run_move(console: Console, source: str, target: str, data_dir: Path | None) -> int:
-    """The exit code; CommandError when it fails, and then the source has everything."""
+    """Move; returns the exit code. After a CommandError the source still has all messages."""
     there = Place(source, data_dir)
     if data_dir is None and there.is_embedded:
         # A bus that changes its stores keeps its directory.
@@ -125,7 +125,7 @@ class _Move:
         self._source = source
         self._target = target
         self._from = source.stores()
-        # A data directory is filled beside its place, and put there as a whole.
+        # A data directory is filled beside its place, and renamed when it is complete.
         self._filled = target.data_dir
         if target.is_embedded:
             self._filled = target.data_dir.with_name(f".{target.data_dir.name}.moving")
@@ -137,7 +137,7 @@ class _Move:
         with _unserved(self._source.data_dir, self._from):
             mark = self._begun()
             if self._has_arrived(mark):
-                # An earlier run was interrupted after its last step but one.
+                # An earlier run was interrupted before its last step.
                 tallies = tallied(self._from, "examining")
             else:
                 self._check_directory()
@@ -205,7 +205,7 @@ class _Move:
 
     def _transfer(self, mark: Mark, tallies: dict[str, StoreTally]) -> None:
         arriving = Mark(mark.move_id, ARRIVING, self._source.shown, mark.at_ms)
-        # The source first: the next run must know the move by it.
+        # Mark the source first: the next run recognizes the move by this mark.
         self._from.put_mark(mark)
         self._to.receive(arriving)
         try:
@@ -355,7 +355,7 @@ def _unserved(directory: Path, stores: Stores) -> Iterator[None]:
 
 @contextmanager
 def held_elsewhere(lock: AbstractContextManager[None]) -> Iterator[None]:
-    """A lock whose holder serves; what happens while it is held is not touched."""
+    """Hold a lock; ServerUnavailable if a server holds it. Errors of the body are not changed."""
     with ExitStack() as locks:
         try:
             locks.enter_context(lock)
