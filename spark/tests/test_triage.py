@@ -11,8 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from spark.tests.bus import Bus
 
+from shardbus.app.cli.triage.analysis import numbers_of
 from shardbus_spark.pipelines.events import error_text
-from shardbus_spark.triage.driver import write_numbers
 from shardbus_spark.triage.letters import letters_of
 from shardbus_spark.triage.report import Report, report_of
 
@@ -71,7 +71,8 @@ def test_dead_letters_are_grouped_by_reason_and_shape(
 
     report = _report(letters, "orders")
     groups = report["groups"]
-    write_numbers(letters, groups[1]["id"], tmp_path / "numbers")
+    letters.write.parquet(str(tmp_path / "letters"))
+    numbers = list(numbers_of(tmp_path / "letters", groups[1]["id"]))
 
     assert report["letters"] == 9
     assert report["group_count"] == 3
@@ -88,9 +89,8 @@ def test_dead_letters_are_grouped_by_reason_and_shape(
     assert 1 <= len(groups[0]["samples"]) <= 3
     assert sum(report["over_time"]) == 9
     assert sum(groups[0]["over_time"]) == 5
-    found = {int(line) for line in (tmp_path / "numbers").read_text().splitlines()}
-    assert found >= {sample["sequence_number"] for sample in groups[1]["samples"]}
-    assert len(found) == 3
+    assert len(numbers) == len(set(numbers)) == 3
+    assert set(numbers) >= {sample["sequence_number"] for sample in groups[1]["samples"]}
 
 
 def test_the_subscriptions_of_a_topic_are_read_together_and_nothing_is_an_empty_report(

@@ -1,7 +1,7 @@
 """Runs one triage: reads dead letters, writes them with their groups, the report and the page.
 
 Everything goes to the directory `out` of the job: `letters` (Parquet, a row for each letter),
-`report.json`, `report.html` and, for one group, `numbers` with the sequence numbers of its letters.
+`report.json` and `report.html`.
 """
 
 from __future__ import annotations
@@ -13,16 +13,13 @@ import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.driver import ENDS_WITH_STDIN, access_from, end_with_stdin
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
 USAGE: Final = "usage: python -m shardbus_spark.triage [--ends-with-stdin] JOB.json\n"
-_MEMBERS: Final = frozenset({"entities", "out", "group", "spark_master"})
+_MEMBERS: Final = frozenset({"entities", "out", "spark_master"})
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -70,23 +67,10 @@ def _run(job: dict[str, object]) -> None:
     out = Path(str(job["out"]))
     spark = shardbus_spark.session("shardbus triage", master=str(job.get("spark_master") or ""))
     kept = str(out / "letters")
-    # Read once: the report and the numbers of a group are about the same letters.
+    # Read once: the report and what is done with a group later are about the same letters.
     letters_of(spark, access_from(os.environ), entities).write.mode("overwrite").parquet(kept)
     letters = spark.read.parquet(kept)
     report = report_of(letters, entities, datetime.now(UTC))
-    group = str(job.get("group") or "")
-    if group:
-        write_numbers(letters, group, out / "numbers")
     (out / "report.html").write_text(page_of(report), encoding="utf-8")
     (out / "report.json").write_text(json.dumps(report), encoding="utf-8")
     spark.stop()
-
-
-def write_numbers(letters: DataFrame, group: str, file: Path) -> None:
-    """The sequence numbers of a group, oldest first within each fragment; a number in each line."""
-    from pyspark.sql import functions as F
-
-    members = letters.where(F.col("group") == group).select("sequence_number")
-    with file.open("w", encoding="ascii") as lines:
-        for row in members.orderBy("sequence_number").toLocalIterator():
-            lines.write(f"{row[0]}\n")

@@ -16,6 +16,7 @@ from shardbus_spark.triage.report import Group, Report
 SERIES_MAX: Final = 5
 """The largest groups have a colour each; the rest share one."""
 _REST: Final = "all others"
+_MOMENTS: Final = frozenset({"Enqueued", "Last"})
 _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 )
@@ -41,6 +42,7 @@ svg text { font: 12px system-ui, sans-serif; fill: var(--dim); }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem;
   border-bottom: 1px solid var(--line); } th { color: var(--dim); font-weight: 600; }
+td time { white-space: nowrap; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 ul.key { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; }
 ul.key svg { display: inline-block; width: .8rem; height: .8rem; margin-right: .4rem; }
@@ -190,6 +192,8 @@ def _table(
         shown = markup(text)
         if place == code:
             shown = f"<code>{shown}</code>"
+        elif heading[place] in _MOMENTS:
+            shown = f"<time>{shown}</time>"
         elif links and place == 0:
             shown = f'<a href="#g-{shown}">{shown}</a>'
         return f'<td class="n">{shown}</td>' if place in right else f"<td>{shown}</td>"

@@ -14,7 +14,7 @@ LEFT: Final = 56
 RIGHT: Final = 12
 TOP: Final = 10
 BOTTOM: Final = 34
-LABELS_MAX: Final = 6
+LABELS_MAX: Final = 5
 _GRID: Final = 4
 
 
@@ -97,13 +97,12 @@ def _labels(steps: Sequence[str]) -> list[str]:
         return []
     width = (WIDTH - LEFT - RIGHT) / len(steps)
     every = -(-len(steps) // LABELS_MAX)
+    has_seconds = any(not step.endswith(":00Z") for step in steps)
     found = []
     for place in range(0, len(steps), every):
         x = LEFT + place * width + (width / 2 if len(steps) < LABELS_MAX else 0)
-        shown = steps[place][:16].replace("T", " ")
-        is_last = x > WIDTH - 90
-        anchor = "end" if is_last else ("start" if x < LEFT + 60 else "middle")
-        found.append(
-            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 20}" text-anchor="{anchor}">{shown}</text>'
-        )
+        if x > WIDTH - 130:
+            break
+        shown = steps[place][: 19 if has_seconds else 16].replace("T", " ")
+        found.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 20}">{shown}</text>')
     return found

@@ -24,6 +24,8 @@ PROGRAM: Final = (sys.executable, "-m", "shardbus_spark.triage", "--ends-with-st
 TOKEN_S: Final = 6 * 3600
 ENTITIES_MAX: Final = 100
 """Each entity is a part of Spark's plan."""
+REPORT: Final = "report.json"
+VERSION: Final = 1
 _DEAD_LETTERS: Final = "/$deadletterqueue"
 _LOG_CHARACTERS_MAX: Final = 300
 
@@ -36,10 +38,9 @@ class Analysis:
     lane: str
     access: ClientAccess
     spark_master: str = ""
-    group: str = ""
 
     def run(self, out: Path) -> Document:
-        """The report; its page, its rows and the numbers of the group are in `out`."""
+        """The report; its page and all letters with their groups are in `out`."""
         missing = " and ".join(missing_libraries())
         if missing:
             raise Usage(
@@ -61,15 +62,13 @@ class Analysis:
             if process.returncode:
                 log.seek(0)
                 raise _failure(said, log.read(), process.returncode)
-        document: Document = json.loads((out / "report.json").read_text("utf-8"))
-        return document
+        return read_report(out)
 
     def _job(self, out: Path) -> Document:
         return {
             "entities": list(self.entities),
             "out": str(out.absolute()),
             "spark_master": self.spark_master,
-            "group": self.group,
         }
 
     def _environment(self) -> dict[str, str]:
@@ -105,6 +104,45 @@ def entities_of(api: ApiClient, path: str) -> list[str]:
             "together: choose one with --subscription"
         )
     return found
+
+
+def read_report(out: Path) -> Document:
+    """The report in a directory of results."""
+    file = out / REPORT
+    try:
+        document = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise Usage(
+            f"{file} cannot be read ({error}): name a directory that --out has filled"
+        ) from error
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        raise Usage(f"{file} is not a report of this version: make it again")
+    return document
+
+
+def kept_report(api: ApiClient, out: Path, entities: Sequence[str]) -> Document:
+    """An earlier report, if it is still about these entities.
+
+    Sequence numbers start again in an entity that was created anew, and would mean other messages.
+    """
+    report = read_report(out)
+    known = report.get("entities")
+    for name in entities:
+        if not isinstance(known, list) or name not in known:
+            raise Usage(f"the report in {out} is not about {name}: make one with --out")
+        if str(api.get(f"entities/{name}").get("created_at")) > str(report.get("made_at")):
+            raise Refused(f"{name} was created after the report in {out}: make another")
+    return report
+
+
+def numbers_of(letters: Path, group: str) -> Iterator[int]:
+    """The sequence numbers of the letters of a group, in order."""
+    import pyarrow.parquet as parquet
+
+    table = parquet.read_table(
+        letters, columns=["sequence_number"], filters=[("group", "=", group)]
+    )
+    yield from sorted(int(str(number)) for number in table.column("sequence_number"))
 
 
 def lane_of(api: ApiClient, access: ClientAccess) -> str:

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from shardbus.app.cli.api_client import Document
 from shardbus.app.cli.console import Console, note, run_command
 from shardbus.app.cli.failures import Usage
 from shardbus.app.cli.messages.entity_path import entity_parameters, message_path
+from shardbus.app.cli.triage.redrive import Redrive, found_group, read_wish, redrive_options
 from shardbus.app.cli.triage.view import shown
 
 TOP: Final = 20
@@ -36,45 +38,72 @@ TOP_MAX: Final = 500
             "groups as Parquet.",
         ),
         click.Option(
+            ["--from", "earlier"],
+            metavar="DIR",
+            help="Use the letters and groups that an earlier --out has kept, without Spark.",
+        ),
+        click.Option(
             ["--spark-master"],
             metavar="URL",
-            help="Spark to run on; the bus must be reachable from there.  [default: in a process "
-            "of this machine]",
+            help="Spark to run on; bus and --out must be reachable from there.  [default: in a "
+            "process of this machine]",
         ),
         click.Option(
             ["--flight-url"],
             metavar="URL",
             help="Address of the bulk lane.  [default: as the bus says]",
         ),
+        *redrive_options(),
         *access_options(),
     ]
 )
-def triage(entity: str, **options: str | int | bool | None) -> None:
+def triage(entity: str, body_set: tuple[str, ...], **options: str | int | bool | None) -> None:
     """Group the dead letters of ENTITY by what they have in common.
 
     ENTITY is a queue, a subscription, or a topic, which means all its subscriptions. Letters belong
     to one group if they have the same reason, source, subject, description and kind of content,
-    apart from numbers, ids, moments and quoted texts. Nothing changes on the bus. Needs Spark: `pip
-    install 'shardbus[spark]'`.
+    apart from numbers, ids, moments and quoted texts. Needs Spark: `pip install
+    'shardbus[spark]'`.
+
+    With --group the letters of one group are redriven: sent again to the queue or topic, in the
+    transaction that removes them. Without --apply nothing changes, and samples show what --repair
+    and --body-set would do. The command can be repeated after any interruption: a letter is sent
+    once.
     """
     console = Console(bool(options.get("is_json")))
-    sys.exit(run_command(console, lambda: _run(console, entity, options)))
+    sys.exit(run_command(console, lambda: _run(console, entity, body_set, options)))
 
 
-def _run(console: Console, entity: str, options: Options) -> int:
+def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Options) -> int:
     # Late, so that other commands do not load it.
-    from shardbus.app.cli.triage.analysis import Analysis, entities_of, lane_of, workplace
+    from shardbus.app.cli.triage.analysis import (
+        Analysis,
+        entities_of,
+        kept_report,
+        lane_of,
+        numbers_of,
+        workplace,
+    )
 
+    group = text_option(options, "group") or ""
+    wish = read_wish(group, body_set, options)
     access = access_from(options)
     api = access.api()
     entities = entities_of(api, message_path(entity, options))
-    lane = text_option(options, "flight_url") or lane_of(api, access)
     given = options.get("top")
     top = given if isinstance(given, int) else TOP
-    with workplace(text_option(options, "out")) as out:
-        work = Analysis(entities, lane, access, text_option(options, "spark_master") or "")
-        report = work.run(out)
+    earlier, master = text_option(options, "earlier"), text_option(options, "spark_master") or ""
+    with workplace(earlier or text_option(options, "out")) as out:
+        if earlier is not None:
+            report = kept_report(api, out, entities)
+        else:
+            lane = text_option(options, "flight_url") or lane_of(api, access)
+            report = Analysis(entities, lane, access, master).run(out)
         _keep_page(out / "report.html", text_option(options, "html"))
+        if wish is not None:
+            found = found_group(report, group)
+            numbers = partial(numbers_of, out / "letters", group)
+            return Redrive(api, wish, found, numbers).run(console)
     console.show(_cut(report, top), shown(report, top))
     return 0
 

@@ -14,13 +14,15 @@ def shown(report: Document, count: int) -> str:
     if not groups:
         return "there are no dead letters"
     listed = groups[:count]
+    given = report.get("entities")
+    entities = given if isinstance(given, list) else []
     total = whole(report, "group_count")
     lines = [
         f"{counted(whole(report, 'letters'), 'dead letter')} in {counted(total, 'group')}, "
         f"enqueued from {report.get('first_at')} to {report.get('last_at')}",
         "",
         fitted(
-            [HEADING, *map(_row, listed)],
+            [HEADING, *(_row(group, has_many=len(entities) > 1) for group in listed)],
             cut={"REASON": 10, "DESCRIPTION": 12, "SUBJECT": 8, "CONTENT": 12, "ENTITY": 8},
             optional=("ENTITY", "SUBJECT", "LAST", "DESCRIPTION"),
         ),
@@ -38,6 +40,7 @@ def shown(report: Document, count: int) -> str:
     return "\n".join(lines)
 
 
-def _row(group: Document) -> tuple[str, ...]:
-    cells = ("id", "count", "reason", "description", "subject", "shape", "last_at", "entity")
-    return tuple(str(group.get(name, "")) for name in cells)
+def _row(group: Document, *, has_many: bool) -> tuple[str, ...]:
+    names = ("id", "count", "reason", "description", "subject", "shape", "last_at")
+    entity = str(group.get("entity", "")) if has_many else ""
+    return (*(str(group.get(name, "")) for name in names), entity)

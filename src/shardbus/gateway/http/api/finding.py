@@ -133,9 +133,11 @@ class StoredMessage:
     Raises ValueError for a payload that cannot be read.
     """
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: Entry, payload: bytes | None = None) -> None:
+        """`payload` is that of a message whose entry has none."""
         self._entry = entry
-        self._view = RuleView(seen_payload(entry))
+        self._payload = entry.payload or b"" if payload is None else payload
+        self._view = RuleView(seen_payload(entry, self._payload))
 
     def system(self, number: int) -> Value:
         entry = self._entry
@@ -154,7 +156,7 @@ class StoredMessage:
         if number == message_fields.STATE:
             return entry.state if entry.state in (DEFERRED, SCHEDULED) else ACTIVE
         if number == message_fields.DEAD_LETTER_SOURCE:
-            return scan_message(entry.payload or b"").deadletter_source
+            return scan_message(self._payload).deadletter_source
         return None
 
     def properties(self) -> dict[str, Property]:
@@ -190,11 +192,11 @@ def masked(description: str) -> str:
     return _NUMBER.sub("<n>", text)[:_MASKED_CHARACTERS_MAX]
 
 
-def seen_payload(entry: Entry) -> bytes:
+def seen_payload(entry: Entry, given: bytes | None = None) -> bytes:
     """The message as receivers get it, with the properties that the bus has set. ValueError when
     it cannot be read.
     """
-    payload = entry.payload or b""
+    payload = entry.payload or b"" if given is None else given
     overlay = overlay_of(entry)
     if overlay is None:
         return payload

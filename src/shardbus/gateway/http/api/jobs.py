@@ -5,27 +5,49 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Final, final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from shardbus.core.errors import Refused
 from shardbus.core.namespace.access import LISTEN, MANAGE, SEND
 from shardbus.gateway.http.api.call import Call, Nothing, Reply, Row, Written, shows, takes
+from shardbus.gateway.http.api.exploring import entry_of
+from shardbus.gateway.http.api.finding import Number, read_numbers
 from shardbus.gateway.http.api.managing import Deleted
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.api.route import JOB, NAME, Parameter, Route
-from shardbus.gateway.http.document import INTEGER_MAX, Shape, told
-from shardbus.gateway.http.jobs.job import EXPORT, Job, NewJob
+from shardbus.gateway.http.api.rule_testing import ValueChange
+from shardbus.gateway.http.document import INTEGER_MAX, Body, Shape, told
+from shardbus.gateway.http.jobs.job import EXPORT, Edit, Job, NewJob
 from shardbus.gateway.http.jobs.keeper import Jobs
+from shardbus.gateway.http.jobs.repairing import Repair, Unrepairable, check_repair, is_repair
 from shardbus.gateway.http.server.gate import Gate
+from shardbus.gateway.http.server.refusal import invalid
 
 EXPORT_BYTES_MAX: Final = 4 * 1024 * 1024
 JSON_LINES: Final = "application/x-ndjson; charset=utf-8"
 
 _JOBS: Final = "/api/v1/entities/{name}/jobs"
 _ONE: Final = f"{_JOBS}/{{job}}"
+SAMPLES_MAX: Final = 20
 
 
 class JobList(Struct, kw_only=True):
     jobs: Annotated[list[Job], told("Newest first.")]
+
+
+class EditTest(Body, kw_only=True, frozen=True):
+    numbers: Annotated[list[Number], Meta(min_length=1, max_length=SAMPLES_MAX)]
+    edit: Annotated[Edit, told("With action, body_set or both.")]
+
+
+class EditTrial(Struct, kw_only=True):
+    number: str
+    error: Annotated[str, told("Why the message cannot be changed so; empty if it can.")]
+    changes: list[ValueChange]
+
+
+class EditTested(Struct, kw_only=True):
+    results: Annotated[list[EditTrial], told("For the messages that are there.")]
 
 
 @final
@@ -59,6 +81,7 @@ class JobPages:
                 NewJob,
                 self._begin,
             ),
+            self._test_row(),
             shows(_route(_ONE, "The progress of a job.", Job), self._show),
             shows(
                 _route(
@@ -80,23 +103,39 @@ class JobPages:
                 ),
                 self._stop,
             ),
-            shows(
-                Route(
-                    f"{_ONE}/export",
-                    "A piece of the JSON lines of a job; X-Export-Next tells where to continue.",
-                    None,
-                    right=LISTEN,
-                    parameters=(
-                        NAME,
-                        JOB,
-                        Parameter("offset", "query", "The first byte.", most=INTEGER_MAX),
-                    ),
-                    identifier="showExport",
-                    content_type="application/x-ndjson",
-                ),
-                self._export,
-            ),
+            self._export_row(),
         ]
+
+    def _export_row(self) -> Row:
+        return shows(
+            Route(
+                f"{_ONE}/export",
+                "A piece of the JSON lines of a job; X-Export-Next tells where to continue.",
+                None,
+                right=LISTEN,
+                parameters=(
+                    NAME,
+                    JOB,
+                    Parameter("offset", "query", "The first byte.", most=INTEGER_MAX),
+                ),
+                identifier="showExport",
+                content_type="application/x-ndjson",
+            ),
+            self._export,
+        )
+
+    def _test_row(self) -> Row:
+        return takes(
+            _route(
+                "/api/v1/entities/{name}/edit-test",
+                "Show what an edit would change in some messages; nothing is changed.",
+                EditTested,
+                method="POST",
+                identifier="testEdit",
+            ),
+            EditTest,
+            self._test,
+        )
 
     async def _list_all(self, call: Call[Nothing]) -> JobList:
         return JobList(jobs=self._jobs.all())
@@ -115,6 +154,28 @@ class JobPages:
         self._places.pay(1)
         job = await self._jobs.begin(place, new, destination)
         return Reply(HTTPStatus.CREATED, job)
+
+    async def _test(self, call: Call[EditTest]) -> EditTested:
+        place = self._places.line_of(call.name)
+        edit = call.body.edit
+        if not is_repair(edit):
+            raise invalid("edit has neither action nor body_set: there is nothing to try.")
+        check_repair(edit)
+        self._places.pay(1)
+        repair = Repair(edit)
+        tested = EditTested(results=[])
+        for number in read_numbers(call.body.numbers):
+            try:
+                entry = await entry_of(place, number)
+            except Refused:
+                continue
+            trial = EditTrial(number=str(number), error="", changes=[])
+            try:
+                _, trial.changes = repair.mended(entry, entry.payload or b"")
+            except Unrepairable as failure:
+                trial.error = str(failure)
+            tested.results.append(trial)
+        return tested
 
     async def _show(self, call: Call[Nothing]) -> Job:
         return self._jobs.show(call.name, call.job)

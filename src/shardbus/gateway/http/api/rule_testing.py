@@ -21,6 +21,7 @@ from shardbus.gateway.http.api.route import NAME, Route
 from shardbus.gateway.http.api.rule_forms import NewRule, rule_spec
 from shardbus.gateway.http.document import Count, Text, one_of, told
 from shardbus.gateway.http.server.gate import Gate
+from shardbus.rules.action import Changes
 from shardbus.rules.document import filter_of, rule_of, typed_value
 from shardbus.rules.index import RuleIndex, SubscriptionMatch
 from shardbus.rules.lexer import Mistake
@@ -169,23 +170,28 @@ def _tell(trial: Trial, match: SubscriptionMatch, message: StoredMessage) -> Non
         trial.outcome, trial.error = "error", match.failures[0].reason
         return
     trial.outcome = "matched"
-    before = message.properties()
     for copy in match.copies:
-        for folded, new in copy.changes.properties.items():
-            old = before.get(folded)
-            known = new if new is not None else old
-            trial.changes.append(
-                ValueChange(
-                    name=known.name if known is not None else folded,
-                    before=None if old is None else _shown(old),
-                    after=None if new is None else _shown(new),
-                )
+        trial.changes += value_changes(message, copy.changes)
+
+
+def value_changes(message: StoredMessage, changes: Changes) -> list[ValueChange]:
+    """What an action changes in a message, as texts."""
+    found: list[ValueChange] = []
+    before = message.properties()
+    for folded, new in changes.properties.items():
+        old = before.get(folded)
+        known = new if new is not None else old
+        found.append(
+            ValueChange(
+                name=known.name if known is not None else folded,
+                before=None if old is None else _shown(old),
+                after=None if new is None else _shown(new),
             )
-        for number, value in copy.changes.system.items():
-            old_value = message.system(number)
-            trial.changes.append(
-                ValueChange(name=_NAMES[number], before=_text(old_value), after=_text(value))
-            )
+        )
+    for number, value in changes.system.items():
+        told = _text(message.system(number))
+        found.append(ValueChange(name=_NAMES[number], before=told, after=_text(value)))
+    return found
 
 
 def _note(result: RuleTested, trial: Trial) -> None:

@@ -12,6 +12,7 @@ from shardbus.gateway.http.api.finding import NUMBERS_MAX, Number, Wish
 from shardbus.gateway.http.api.messages_schemas import BODY_CHARACTERS_MAX
 from shardbus.gateway.http.api.property_document import PROPERTIES_MAX
 from shardbus.gateway.http.document import Body, Count, Json, Maybe, Moment, Text, one_of, told
+from shardbus.rules.limits import EXPRESSION_CHARACTERS_MAX
 
 T = TypeVar("T")
 
@@ -28,6 +29,9 @@ FAILED: Final = "failed"
 ENDED: Final = (DONE, STOPPED, FAILED)
 
 RUNNING_MAX: Final = 4
+PATHS_MAX: Final = 50
+RATE_MAX: Final = 1_000_000
+WARNINGS_MAX: Final = 10
 KEPT_MAX: Final = 100
 
 
@@ -49,7 +53,19 @@ class PropertiesEdit(Body, kw_only=True, frozen=True):
 
 
 class Edit(Body, kw_only=True, frozen=True):
-    """Changes that are made to each message before it is sent."""
+    """Changes that are made to each message before it is sent.
+
+    `action` and `body_set` compute with each message, and keep everything else as it was sent.
+    """
+
+    action: Annotated[
+        Maybe[Annotated[str, Meta(min_length=1, max_length=EXPRESSION_CHARACTERS_MAX)]],
+        told("SET and REMOVE statements in the language of rules."),
+    ] = UNSET
+    body_set: Annotated[
+        Annotated[dict[str, Json], Meta(max_length=PATHS_MAX)],
+        told("New values in a JSON body, by their paths, such as `$.customer.id`."),
+    ] = field(default_factory=dict)
 
     body: Annotated[
         Maybe[Annotated[str, Meta(max_length=BODY_CHARACTERS_MAX)]], told("The new body, a text.")
@@ -69,6 +85,10 @@ class NewJob(Body, kw_only=True, frozen=True):
     backup: Annotated[
         bool, told("Also write messages as JSON lines before they are moved or deleted.")
     ] = False
+    rate_max: Annotated[
+        Maybe[Annotated[int, Meta(ge=1, le=RATE_MAX)]],
+        told("Messages to resubmit, move or delete each second, at most."),
+    ] = UNSET
     is_dry_run: Annotated[
         bool, told("Only check the request, and report what the job would do.")
     ] = False
@@ -96,6 +116,7 @@ class Job(Struct, kw_only=True):
     export_bytes: Annotated[Count, told("The size of its JSON lines.")] = 0
     export_lines: Count = 0
     has_backup: bool = False
+    rate_max: Annotated[Count, told("Messages each second, at most; 0: no limit.")] = 0
     selection: Selection = Selection()
     edit: Edit | None = None
 

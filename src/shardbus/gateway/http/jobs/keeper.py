@@ -39,6 +39,7 @@ from shardbus.gateway.http.jobs.job import (
     Shelf,
 )
 from shardbus.gateway.http.jobs.moving import check_edit
+from shardbus.gateway.http.jobs.repairing import check_repair
 from shardbus.gateway.http.jobs.work import JobRun, Stopped
 from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.server.refusal import invalid, shown
@@ -172,6 +173,7 @@ class Jobs:
             if new.action in (DELETE, EXPORT):
                 raise invalid(f"The action {new.action} sends nothing: leave out edit.")
             check_edit(new.edit)
+            check_repair(new.edit)
         if new.action != MOVE and new.destination is not UNSET:
             raise invalid(f"The action {new.action} has no destination.")
         if place.has_sessions and new.action != EXPORT:
@@ -209,6 +211,7 @@ class Jobs:
             began_at=moment,
             total=total,
             has_backup=new.backup and new.action != EXPORT,
+            rate_max=0 if new.rate_max is UNSET else new.rate_max,
             selection=new.selection,
             edit=None if new.edit is UNSET else new.edit,
             warnings=self._warnings(place.handle, new),

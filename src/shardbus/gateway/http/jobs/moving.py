@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, final
 
@@ -24,6 +24,7 @@ from shardbus.gateway.http.api.property_document import read_properties
 from shardbus.gateway.http.api.resubmission import message_again, part_of
 from shardbus.gateway.http.document import converted
 from shardbus.gateway.http.jobs.job import Edit
+from shardbus.gateway.http.jobs.repairing import Repair, is_repair
 from shardbus.gateway.http.server.refusal import invalid, shown
 from shardbus.message.revision import Revision, revise
 from shardbus.message.sections import scan_message
@@ -53,17 +54,17 @@ class Mover:
         self._transactor = transactor
         self._edit = edit
         keys = {"session_id", "partition_key"}
+        self._repair = Repair(edit) if edit is not None and is_repair(edit) else None
         is_moved = edit is not None and bool(keys & set(edit.fields))
+        is_moved = is_moved or (self._repair is not None and self._repair.sets_keys)
         # A topic's fragments have the numbers of its subscriptions', and keys do not change.
         self._is_in_place = not is_moved and source.entity.topic_name() == target.entity.name
 
     def message(self, delivery: Delivery) -> Message | None:
         """The message to send; None when it cannot be read. Refused when the edit is not possible
-        for it.
+        for it; Unrepairable when that is so for this message only.
         """
-        edit = self._edit
-        change = None if edit is None else partial(edited, edit=edit)
-        message = message_again(delivery, self._target, change)
+        message = message_again(delivery, self._target, self._change(delivery))
         bytes_max = self._target.entity.spec.message_bytes_max()
         if message is not None and len(message.payload) > bytes_max:
             raise Refused(
@@ -72,6 +73,13 @@ class Mover:
                 f"'{self._target.entity.name}' allows at most {bytes_max}.",
             )
         return message
+
+    def _change(self, delivery: Delivery) -> Callable[[bytes], bytes] | None:
+        repair, edit = self._repair, self._edit
+        if repair is not None:
+            # An action also sees what the bus has added to the message.
+            return lambda _: repair.mended(delivery.entry, delivery.payload or b"")[0]
+        return None if edit is None else partial(edited, edit=edit)
 
     async def move(self, deliveries: Sequence[Delivery], messages: Sequence[Message]) -> None:
         """Move messages of one fragment, all of them or, with a failure, none."""

@@ -10,6 +10,9 @@ from contextlib import suppress
 from functools import partial
 from typing import BinaryIO, Final, final
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.operations.transactions import Transactor
 from shardbus.core.errors import MESSAGE_LOCK_LOST, NOT_FOUND, Refused, Unavailable
@@ -17,14 +20,24 @@ from shardbus.core.limits import DEFERRED_COUNT_MAX
 from shardbus.core.message import ACTIVE, Entry, Message
 from shardbus.core.messages.command import COMPLETE, Delivery, Settle
 from shardbus.core.sequence import fragment_of
-from shardbus.gateway.http.api.exploring import scan_of
+from shardbus.gateway.http.api.exploring import entry_of, scan_of
 from shardbus.gateway.http.api.finding import Condition, read_numbers
 from shardbus.gateway.http.api.message_document import message_document
 from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces
 from shardbus.gateway.http.api.scanning import Scan
 from shardbus.gateway.http.document import write
-from shardbus.gateway.http.jobs.job import DELETE, EXPORT, STOPPING, Aside, Kept, Shelf
+from shardbus.gateway.http.jobs.job import (
+    DELETE,
+    EXPORT,
+    STOPPING,
+    WARNINGS_MAX,
+    Aside,
+    Kept,
+    Selection,
+    Shelf,
+)
 from shardbus.gateway.http.jobs.moving import Mover
+from shardbus.gateway.http.jobs.repairing import Unrepairable
 from shardbus.gateway.http.messaging.head_receiver import release
 
 log = logging.getLogger(__name__)
@@ -78,6 +91,11 @@ class JobRun:
         selection = kept.job.selection
         numbers = selection.numbers
         self._numbers = set(read_numbers(numbers)) if isinstance(numbers, list) else None
+        is_plain = replace(selection, numbers=UNSET) == Selection()
+        self._is_only_numbered = is_plain and kept.job.action != EXPORT
+        rate_max = kept.job.rate_max
+        self._chunk_count = min(CHUNK_COUNT, rate_max) if rate_max else CHUNK_COUNT
+        self._due_s = 0.0
 
     async def run(self) -> None:
         """Do everything; Refused, Unavailable or Stopped is raised otherwise."""
@@ -115,6 +133,9 @@ class JobRun:
                 f"'{place.handle.entity.name}' was deleted and created again after the job began: "
                 "start another job for its messages.",
             )
+        if self._is_only_numbered and self._numbers is not None:
+            await self._take_numbered(place, sorted(self._numbers))
+            return
         scan, _ = await scan_of(self._places, place)
         if self._kept.cursor is not None:
             scan.resume(self._kept.cursor)
@@ -134,6 +155,24 @@ class JobRun:
                 self._job.examined = examined_before + scan.searched
                 self._job.error = ""
                 self._check_stop()
+                await self._pace(len(chosen))
+            await self._save_now_and_then()
+
+    async def _take_numbered(self, place: EntityPlace, numbers: Sequence[int]) -> None:
+        """Without a walk over the line, which may be much longer than a list of numbers."""
+        given = self._kept.cursor
+        at = int(given) if given is not None and given.isdecimal() else 0
+        while at < len(numbers):
+            self._check_stop()
+            some = numbers[at : at + self._chunk_count]
+            meant = [each for each in some if each <= self._last_of(fragment_of(each))]
+            left_out = len(some) - len(meant)
+            self._job.skipped += left_out + (await self._lock_and_end(place, meant) if meant else 0)
+            at += len(some)
+            self._kept.cursor = str(at)
+            self._job.examined += len(some)
+            self._job.error = ""
+            await self._pace(len(meant))
             await self._save_now_and_then()
 
     def _chunks(self, batch: Sequence[Entry]) -> Iterator[tuple[list[Entry], list[Entry]]]:
@@ -144,7 +183,7 @@ class JobRun:
             seen.append(entry)
             if self._is_meant(entry):
                 chosen.append(entry)
-            if len(chosen) == CHUNK_COUNT:
+            if len(chosen) == self._chunk_count:
                 yield seen, chosen
                 seen, chosen = [], []
         if seen:
@@ -179,14 +218,21 @@ class JobRun:
         skipped = len(entries) - len(active)
         if not active:
             return skipped
-        assert len(active) <= DEFERRED_COUNT_MAX
         numbers = [entry.sequence_number for entry in active]
+        return skipped + await self._lock_and_end(place, numbers)
+
+    async def _lock_and_end(self, place: EntityPlace, numbers: Sequence[int]) -> int:
+        """Returns how many were skipped: they are gone, locked by others, or cannot be read."""
+        assert len(numbers) <= DEFERRED_COUNT_MAX
+        skipped = 0
         locked = await place.handle.operations.lock_numbered(place.line, numbers)
         if locked:
             skipped += await self._end_all(place, locked)
-        if len(locked) < len(active) and self._now_s() < self._patient_until_s:
-            raise _Locked
-        return skipped + len(active) - len(locked)
+        if len(locked) < len(numbers) and self._now_s() < self._patient_until_s:
+            taken = {each.entry.sequence_number for each in locked}
+            if await _are_there(place, [each for each in numbers if each not in taken]):
+                raise _Locked
+        return skipped + len(numbers) - len(locked)
 
     async def _end_all(self, place: EntityPlace, locked: Sequence[Delivery]) -> int:
         skipped, left = 0, list(locked)
@@ -215,7 +261,11 @@ class JobRun:
         mover = Mover(place.handle, self._target(), self._transactor, job.edit)
         readable: list[tuple[Delivery, Message]] = []
         for delivery in share:
-            message = mover.message(delivery)
+            try:
+                message = mover.message(delivery)
+            except Unrepairable as failure:
+                self._warn(f"message {delivery.entry.sequence_number} stays: {failure}")
+                message = None
             if message is not None:
                 readable.append((delivery, message))
         unread = [each for each in share if all(each is not one for one, _ in readable)]
@@ -282,6 +332,20 @@ class JobRun:
             spec = self._places.line_of(self._job.entity).handle.entity.spec
             self._patient_until_s = self._now_s() + (spec.lock_ms + RETRY_MS) / 1000
 
+    async def _pace(self, count: int) -> None:
+        """Wait until so many messages more are due, at the rate of the job."""
+        if not self._job.rate_max or not count:
+            return
+        self._due_s = max(self._due_s, self._now_s()) + count / self._job.rate_max
+        while (left_s := self._due_s - self._now_s()) > 0:
+            await self._save_now_and_then()
+            await asyncio.sleep(min(left_s, SAVE_MS / 1000))
+            self._check_stop()
+
+    def _warn(self, text: str) -> None:
+        if len(self._job.warnings) < WARNINGS_MAX:
+            self._job.warnings.append(text)
+
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
@@ -300,6 +364,15 @@ class JobRun:
         if self._file is not None:
             await self._aside(partial(os.fsync, self._file.fileno()))
         await self._aside(partial(self._shelf.put, self._kept))
+
+
+async def _are_there(place: EntityPlace, numbers: Sequence[int]) -> bool:
+    """Whether any of these messages is there; the others were moved before an interruption."""
+    for number in numbers:
+        with suppress(Refused):
+            await entry_of(place, number)
+            return True
+    return False
 
 
 def _append(file: BinaryIO, lines: bytes) -> None:

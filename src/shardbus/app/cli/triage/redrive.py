@@ -1,0 +1,253 @@
+"""Sends the letters of a group back, mended if that is asked for, by jobs of the server."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import click
+
+from shardbus.app.cli.access import Options, text_option
+from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.console import Console, Json, counted
+from shardbus.app.cli.failures import CommandError, Interrupted, NotFound, Refused, Usage
+from shardbus.app.cli.messages.entity_path import documents, whole
+from shardbus.app.cli.progress import Progress
+from shardbus.app.cli.tables import shortened, terminal_width
+
+CHUNK_COUNT: Final = 5_000
+"""The letters of one job: a command that is killed leaves at most so many under way."""
+SAMPLES_MAX: Final = 5
+RATE_MAX: Final = 1_000_000
+POLL_S: Final = 0.3
+_ENDED: Final = ("done", "stopped", "failed")
+_WARNINGS_MAX: Final = 10
+_AGAIN: Final = "the same command continues"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to be done with the letters of a group."""
+
+    edit: Document
+    rate_max: int
+    is_applied: bool
+
+
+def redrive_options() -> list[click.Parameter]:
+    return [
+        click.Option(["--group"], metavar="ID", help="Redrive the letters of this group."),
+        click.Option(
+            ["--repair"],
+            metavar="ACTION",
+            help="Change properties first, in the language of rule actions: "
+            "SET name = expression; SET sys.Label = 'x'; REMOVE name.",
+        ),
+        click.Option(
+            ["--body-set"],
+            multiple=True,
+            metavar="PATH=JSON",
+            help="Set a value in the JSON body first, as in $.customer.id=7; may be repeated.",
+        ),
+        click.Option(
+            ["--apply/--dry-run", "is_applied"],
+            help="Redrive, or only show what would be done.  [default: --dry-run]",
+        ),
+        click.Option(
+            ["--rate"],
+            type=click.IntRange(1, RATE_MAX),
+            metavar="N",
+            help="Letters to redrive in a second, at most.",
+        ),
+    ]
+
+
+def read_wish(group: str, body_set: tuple[str, ...], options: Options) -> Wish | None:
+    """None when nothing is to be redriven; Usage when options do not fit together."""
+    repair, rate = text_option(options, "repair"), options.get("rate")
+    is_applied = bool(options.get("is_applied"))
+    if not group:
+        if repair is not None or body_set or is_applied or rate is not None:
+            raise Usage(
+                "--repair, --body-set, --apply and --rate are for one group: choose it with "
+                "--group; without it, the command lists the groups"
+            )
+        return None
+    edit: Document = {}
+    if repair is not None:
+        edit["action"] = repair
+    if body_set:
+        edit["body_set"] = dict(map(_value_at, body_set))
+    return Wish(edit, rate if isinstance(rate, int) else 0, is_applied)
+
+
+def found_group(report: Document, group: str) -> Document:
+    for each in documents(report, "groups"):
+        if each.get("id") == group:
+            return each
+    raise NotFound(
+        f"there is no group {group} among the dead letters (any more): without --group the "
+        "command lists the groups"
+    )
+
+
+class Redrive:
+    """One group. The server moves each letter in a transaction, so that nothing is doubled by who
+    repeats this, and nothing is lost by who interrupts it.
+    """
+
+    def __init__(
+        self,
+        api: ApiClient,
+        wish: Wish,
+        group: Document,
+        numbers: Callable[[], Iterator[int]],
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._api = api
+        self._wish = wish
+        self._group = group
+        self._line = f"entities/{group.get('entity')}/$DeadLetterQueue"
+        self._numbers = numbers
+        self._pause = pause
+        self._done = 0
+        self._skipped = 0
+        self._warnings: list[str] = []
+
+    def run(self, console: Console) -> int:
+        return self._apply(console) if self._wish.is_applied else self._show(console)
+
+    def _show(self, console: Console) -> int:
+        """Check everything that a redrive needs, and show samples; nothing changes."""
+        some = next(self._chunks(SAMPLES_MAX), [])
+        if not some:
+            raise NotFound(f"the group {self._group.get('id')} has no letters any more")
+        planned = self._api.post(f"{self._line}/jobs", self._job(some, is_dry_run=True))
+        trials = self._trials(some) if self._wish.edit else []
+        count = whole(self._group, "count")
+        document: Document = {
+            "group": self._group.get("id"),
+            "entity": self._group.get("entity"),
+            "letters": count,
+            "is_applied": False,
+            "destination": planned.get("destination"),
+            "warnings": planned.get("warnings"),
+            "samples": list[Json](trials),
+        }
+        lines = [
+            f"would redrive {counted(count, 'dead letter')} of {self._group.get('entity')} to "
+            f"{planned.get('destination')}; nothing was changed: --apply does it"
+        ]
+        warnings = planned.get("warnings")
+        lines += map(str, warnings if isinstance(warnings, list) else [])
+        lines += [line for trial in trials for line in _difference(trial)]
+        console.show(document, "\n".join(lines))
+        return 0
+
+    def _trials(self, numbers: list[int]) -> list[Document]:
+        wish: Document = {"numbers": list(numbers), "edit": self._wish.edit}
+        return documents(self._api.post(f"{self._line}/edit-test", wish), "results")
+
+    def _apply(self, console: Console) -> int:
+        progress = Progress("redriving", whole(self._group, "count"))
+        try:
+            for numbers in self._chunks(CHUNK_COUNT):
+                self._run_job(numbers, progress)
+        except CommandError as error:
+            raise type(error)(f"{error} ({self._total()}; {_AGAIN})") from error
+        finally:
+            progress.end()
+        document: Document = {
+            "group": self._group.get("id"),
+            "entity": self._group.get("entity"),
+            "is_applied": True,
+            "redriven": self._done,
+            "skipped": self._skipped,
+            "warnings": list[Json](self._warnings),
+        }
+        console.show(document, "\n".join([self._total(), *self._warnings]))
+        return 0
+
+    def _run_job(self, numbers: list[int], progress: Progress) -> None:
+        job = self._api.post(f"{self._line}/jobs", self._job(numbers))
+        path = f"{self._line}/jobs/{job.get('id')}"
+        seen = 0
+        try:
+            while job.get("state") not in _ENDED:
+                self._pause(POLL_S)
+                job = self._api.get(path)
+                progress.advance(whole(job, "done") - seen)
+                seen = whole(job, "done")
+        except KeyboardInterrupt as error:
+            # What is being moved is moved as a whole, or not at all.
+            self._api.post(f"{path}/stop", {})
+            raise Interrupted(f"interrupted: {self._total(seen)}; {_AGAIN}") from error
+        self._count(job)
+        if job.get("state") != "done":
+            told = job.get("error") or f"the job was {job.get('state')}"
+            raise Refused(str(told))
+        self._api.delete(path)
+
+    def _count(self, job: Document) -> None:
+        self._done += whole(job, "done")
+        self._skipped += whole(job, "skipped")
+        warnings = job.get("warnings")
+        for text in map(str, warnings if isinstance(warnings, list) else []):
+            if text not in self._warnings and len(self._warnings) < _WARNINGS_MAX:
+                self._warnings.append(text)
+
+    def _job(self, numbers: list[int], *, is_dry_run: bool = False) -> Document:
+        job: Document = {
+            "action": "resubmit",
+            "selection": {"numbers": list(numbers)},
+            "is_dry_run": is_dry_run,
+        }
+        if self._wish.edit:
+            job["edit"] = self._wish.edit
+        if self._wish.rate_max:
+            job["rate_max"] = self._wish.rate_max
+        return job
+
+    def _chunks(self, count: int) -> Iterator[list[int]]:
+        numbers = self._numbers()
+        while some := list(islice(numbers, count)):
+            yield some
+
+    def _total(self, more: int = 0) -> str:
+        text = f"redrove {counted(self._done + more, 'dead letter')} of {self._group.get('entity')}"
+        left = f", and left {self._skipped:,} that are gone, locked or cannot be repaired"
+        return text + (left if self._skipped else "")
+
+
+def _value_at(text: str) -> tuple[str, Json]:
+    path, sign, value = text.partition("=")
+    if not sign or not path.strip():
+        raise Usage(f"--body-set is {text!r}; it must look like $.customer.id=7")
+    try:
+        found: Json = json.loads(value)
+    except ValueError as error:
+        raise Usage(
+            f"--body-set {path}: {value!r} is not JSON ({error}); a text needs quotes, as in "
+            f"'{path}=\"text\"'"
+        ) from error
+    return path.strip(), found
+
+
+def _difference(trial: Document) -> Iterator[str]:
+    width = terminal_width()
+    yield ""
+    yield f"message {trial.get('number')}"
+    if trial.get("error"):
+        yield f"  stays as it is: {_printable(trial.get('error'))}"
+    for change in documents(trial, "changes"):
+        name = _printable(change.get("name"))
+        for sign, member in (("-", "before"), ("+", "after")):
+            if change.get(member) is not None:
+                yield shortened(f"  {sign} {name} = {_printable(change.get(member))}", width)
+
+
+def _printable(value: Json) -> str:
+    # Control characters of a sender must not reach the terminal.
+    return "".join(each if each.isprintable() else " " for each in str(value))
