@@ -53,6 +53,8 @@ def broker(name: str, url: str, directory: Path) -> Iterator[None]:
         )
         try:
             yield
+            # As `systemctl reload` does, which is no end.
+            process.send_signal(signal.SIGHUP)
             process.send_signal(signal.SIGTERM)
             assert process.wait(WAIT_S) == 0
         except BaseException as failure:

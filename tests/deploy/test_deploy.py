@@ -17,9 +17,8 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # it has no types
 
 from shardbus.app.cli.main import main
-from shardbus.app.server.broker_address import read_broker_list
+from shardbus.app.server.node import parse_roles
 from shardbus.app.server.settings import TABLE
-from shardbus.stores.base.backup import broker_name
 from tests.support.tools import needed_program
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
@@ -64,6 +63,21 @@ def check_command(words: list[str]) -> None:
     given = {word.partition("=")[0] for word in words[1:] if word.startswith("--")}
     assert given <= known, f"{words[0]} has no {given - known}"
     assert needs <= given, f"{words[0]} needs {needs - given}"
+
+
+def check_node(words: list[str], name: str, role: str) -> None:
+    """A node of a cluster with this name and role, which others reach by the address it names."""
+    check_command(words)
+    options = dict(zip(words[1::2], words[2::2], strict=True))
+    assert words[0] == "node"
+    assert (options["--name"], options["--roles"]) == (name, role)
+    assert parse_roles(role) == (role,)
+    assert options["--store"] and options["--node-tls"] == "/tls"
+    if role == "broker":
+        host = options["--listen"].partition(":")[0]
+        assert host in (name, "$(POD_IP)"), "not all addresses: gateways dial it"
+    else:
+        assert options["--host"] == "0.0.0.0", "clients are elsewhere"
 
 
 def commands_of(unit: Path) -> Iterator[list[str]]:
@@ -118,11 +132,9 @@ def test_the_compose_file_starts_a_whole_cluster() -> None:
         if name.startswith(("broker", "gateway")):
             command = node(service)["command"]
             assert isinstance(command, str)
-            check_command(command.split())
+            check_node(command.split(), name, name.partition("-")[0])
             assert f"./tls/{name}:/tls:ro" in str(node(service)["volumes"])
     assert kinds == {"postgres": 1, "broker": 3, "gateway": 2, "spark": 1}
-    listed = [address.host for address in read_broker_list(COMPOSE.with_name("brokers.conf"))]
-    assert listed == [broker_name(index) for index in range(3)]
 
 
 def test_docker_takes_the_compose_file() -> None:
@@ -144,8 +156,7 @@ def test_docker_takes_the_compose_file() -> None:
 
 def test_the_certificates_of_compose_are_made_and_used(tmp_path: Path) -> None:
     """R42: by the script that its users run."""
-    for name in ("certify", "brokers.conf"):
-        shutil.copy(COMPOSE.with_name(name), tmp_path / name)
+    shutil.copy(COMPOSE.with_name("certify"), tmp_path / "certify")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
     done = subprocess.run(
@@ -196,23 +207,12 @@ def test_manifests_hold_together() -> None:
 def test_the_commands_of_manifests_are_ours() -> None:
     for each in workloads():
         for container in nodes(at(each, "spec", "template", "spec", "containers")):
-            if "args" in container:
-                args = container["args"]
-                assert isinstance(args, list)
-                check_command([str(word) for word in args])
-            else:
-                command = container["command"]
-                assert isinstance(command, list)
-                check_command(shlex.split(str(command[-1]).partition("exec shardbus ")[2]))
-    settings = next(
-        each for path in MANIFESTS for each in documents(path) if each["kind"] == "ConfigMap"
-    )
-    brokers = next(each for each in workloads() if each["kind"] == "StatefulSet")
-    listed = str(at(settings, "data", "brokers.conf")).split()
-    service = at(brokers, "spec", "serviceName")
-    pods = [f"{at(brokers, 'metadata', 'name')}-{index}" for index in range(3)]
-    assert pods == [broker_name(index) for index in range(3)]
-    assert listed == [f"tcp://{pod}.{service}:7000" for pod in pods]
+            args = container["args"]
+            assert isinstance(args, list)
+            given = {variable["name"] for variable in nodes(container["env"])}
+            assert set(re.findall(r"\$\((\w+)\)", str(args))) <= given
+            words = [word for each in args for word in str(each).split("=", 1)]
+            check_node(words, "$(POD_NAME)", str(container["name"]))
 
 
 def test_the_container_file_uses_what_is_in_the_repository() -> None:

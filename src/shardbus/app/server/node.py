@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import signal
 import time
 from dataclasses import dataclass, replace
 from typing import Final
@@ -106,6 +107,9 @@ def _seen(cluster: SharedStores, name: str) -> Sight:
 
 async def _serve(options: NodeOptions, settings: Settings, cluster: SharedStores) -> None:
     stopping = stop_on_signals()
+    # A node that is told to read new certificates must not end because it is no gateway: those of
+    # nodes are read anew for each connection.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _nothing)
     clock = SystemClock()
     links = _links(options, settings, cluster, clock)
     trusted = trusted_in(settings.node_tls)
@@ -211,3 +215,7 @@ def parse_roles(text: str) -> tuple[str, ...]:
     if PIPELINES in roles and LANE not in roles:
         raise Usage("pipelines use the bulk lane: give this node the role lane, too")
     return roles
+
+
+def _nothing() -> None:
+    """Nothing to do."""
