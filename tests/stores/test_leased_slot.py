@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from shardbus.stores.base.moving import LEFT, Mark
 from shardbus.stores.base.store import Fenced, FragmentId, MessageStore, StoreError
 from shardbus.stores.postgres.cluster import Cluster, open_cluster
 from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.writer import SlotWriter
 from tests.stores.harness import Pen, read_all
 from tests.support.postgres import server
 
@@ -228,6 +230,42 @@ def test_who_lost_the_slot_writes_nothing_more(case: Case) -> None:
 
     case.run(work)
     assert case.link.fetch("SELECT count(*) FROM chunk")[0][0] == 0
+
+
+def test_who_stands_still_in_a_transaction_does_not_keep_the_next_owner_waiting(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R40: a node that is stopped there holds the row of its slot."""
+    still = threading.Event()
+
+    def work(case: Case, store: MessageStore) -> None:
+        fence = SlotWriter._fence
+
+        def stands_still(writer: SlotWriter) -> tuple[int, int]:
+            found = fence(writer)
+            still.set()
+            time.sleep(WAIT_S / 3)
+            return found
+
+        monkeypatch.setattr(SlotWriter, "_fence", stands_still)
+        sleeper = threading.Thread(target=_create, args=(store,))
+        sleeper.start()
+        assert still.wait(WAIT_S)
+        taker = case.cluster.stores[0].leases("b", "{}")
+        taker.open()
+        began_s = time.monotonic()
+        epoch = case.link.fetch("SELECT epoch FROM slot")[0][0]
+        assert taker.ask(Take(0, epoch, "b", 99))
+        assert time.monotonic() - began_s < WAIT_S / 4
+        taker.close()
+        sleeper.join()
+
+    case.run(work)
+
+
+def _create(store: MessageStore) -> None:
+    with suppress(StoreError):
+        store.create([FRAGMENT])
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -6,6 +6,7 @@ import re
 from importlib import resources
 from typing import Final
 
+from shardbus.core.cluster.terms import SILENCE_MS
 from shardbus.stores.base.store import OtherBuild, StoreError
 from shardbus.stores.chunked.rows import KINDS
 from shardbus.stores.postgres.link import Address, Link, Row
@@ -60,9 +61,14 @@ PLANS: Final = {
 }
 
 
-def settings_of(name: str, *, is_relaxed: bool = False, is_reader: bool = False) -> dict[str, str]:
+def settings_of(
+    name: str, *, is_relaxed: bool = False, is_reader: bool = False, is_leased: bool = False
+) -> dict[str, str]:
     """What a session of ours asks for; `name` is what `pg_stat_activity` shows."""
     settings = {**PLANS, "application_name": f"shardbus {name}"}
+    if is_leased:
+        # Whoever stands still for so long is declared dead, and the next owner waits for the row.
+        settings["idle_in_transaction_session_timeout"] = f"{SILENCE_MS}ms"
     if is_relaxed:
         settings["synchronous_commit"] = "off"
     if is_reader:

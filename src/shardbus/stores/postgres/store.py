@@ -55,7 +55,9 @@ class PostgresStore(ChunkedReads):
         """With a lease, this object owns the slot for as long as the lease lasts."""
         name = f"broker-{slot}"
         is_relaxed = durability == "relaxed"
-        self._writing = Link(address, settings_of(name, is_relaxed=is_relaxed))
+        is_leased = lease is not None
+        settings = settings_of(name, is_relaxed=is_relaxed, is_leased=is_leased)
+        self._writing = Link(address, settings)
         self._reading = Link(address, settings_of(f"{name} reader", is_reader=True))
         self._slot = slot
         # The connection for reads, and the epoch for which its server was verified.

@@ -426,9 +426,13 @@ class SlotWriter:
                 who = f"{row[0]}, with epoch {row[1]} where ours was {self._epoch}"
         self._fenced = (
             f"{self._owner} does not own slot {self._slot} of {self._link.address.shown} any more, "
-            f"but {who}. Nothing was stored. Stop one of the two processes; to keep this one, "
-            "restart it"
+            f"but {who}. Nothing was stored"
         )
+        if self._lease is not None:
+            # A node that slept, or was cut off: the others have taken over, as they should.
+            log.warning("%s", self._fenced)
+            return
+        self._fenced += ". Stop one of the two processes; to keep this one, restart it"
         log.critical("%s", self._fenced)
 
     def _create(self, fragments: Sequence[FragmentId]) -> None:
