@@ -22,7 +22,7 @@ from shardbus.stores.base.sight import Lookout
 @final
 @dataclass(frozen=True, slots=True)
 class Making:
-    """What a cluster is made of if there is none yet; `slots` are those of each store."""
+    """The properties of a cluster that is to be created; `slots` is the number in each store."""
 
     durability: Durability
     slots: int
@@ -71,7 +71,7 @@ class CatalogueSight(Protocol):
     def hold(self) -> SettledCatalogue | None:
         """Read it, and let no gateway change it until `let_go`; None while one is changing it.
 
-        Whoever holds it for too long loses it: then `let_go` raises StoreError.
+        A broker that holds it for too long loses it: then `let_go` raises StoreError.
         """
         ...
 
@@ -81,7 +81,7 @@ class CatalogueSight(Protocol):
 
 
 class SharedStore(Protocol):
-    """One database of a cluster. What it opens, it opens anew each time."""
+    """One database of a cluster. Every call that opens something opens a new one."""
 
     @property
     def index(self) -> int: ...
@@ -91,12 +91,12 @@ class SharedStore(Protocol):
 
     @property
     def timeline(self) -> int:
-        """A timeline on which somebody has waited until nobody could serve by the one before."""
+        """The last timeline for which a broker has waited until all earlier leases had ended."""
         ...
 
     @property
     def shown(self) -> str:
-        """What people may see of its address."""
+        """The address without secrets, for texts."""
         ...
 
     def leases(self, name: str, about: str) -> LeaseTable: ...
@@ -128,7 +128,7 @@ class SeenStores:
 class SharedStores(Protocol):
     """All databases of a cluster, in the order of their numbers; the first has the catalogue.
 
-    Slots are numbered through all of them: slot `s` is in store `s % len(stores)`.
+    Slots have one numbering over all of them: slot `s` is in store `s % len(stores)`.
     """
 
     @property
@@ -139,7 +139,7 @@ class SharedStores(Protocol):
 
     @property
     def secret(self) -> bytes:
-        """What its nodes know, and nobody else."""
+        """The secret that only the nodes of the cluster know."""
         ...
 
     @property

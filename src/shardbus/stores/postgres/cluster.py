@@ -1,8 +1,8 @@
-"""The databases of a cluster: made into one, recognised, and refused when they are of another.
+"""The databases of a cluster: creates the cluster, recognises its databases, and refuses others.
 
-The cluster has the id of its namespace. Its slots are numbered through all of its stores, so that
-the slots of store `i` of `n` are `i`, `i + n`, `i + 2n` and so on: fragments of an entity, which
-have consecutive slots, are spread over the stores.
+The cluster has the id of its namespace. Slots have one numbering over all stores: the slots of
+store `i` of `n` are `i`, `i + n`, `i + 2n` and so on. The fragments of an entity have consecutive
+slots, so they are spread over the stores.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAMESPACE: Final = "SELECT namespace_id FROM namespace"
 @final
 @dataclass(frozen=True, slots=True)
 class ClusterStore:
-    """One database of a cluster, as its row says. A `base_cluster.SharedStore`."""
+    """One database of a cluster, from its row. A `base_cluster.SharedStore`."""
 
     address: Address
     cluster_id: str
@@ -91,7 +91,7 @@ class Cluster:
 
 
 def open_cluster(addresses: Sequence[Address], making: Making) -> Cluster:
-    """The cluster of these databases, which is made if they belong to none.
+    """The cluster of these databases; it is created if they belong to none.
 
     StoreError, and nothing is changed, if they cannot be the databases of one cluster.
     """
@@ -108,7 +108,7 @@ def open_cluster(addresses: Sequence[Address], making: Making) -> Cluster:
     for address, row in zip(addresses, found, strict=True):
         if row is None:
             _claim(address, cluster_id, free.pop(0), len(addresses), making)
-    # Somebody else may have been first.
+    # Another node may have created the cluster meanwhile.
     rows = [_row(address) for address in addresses]
     _check_alike(addresses, rows)
     opened = [row for row in rows if row is not None]
@@ -153,7 +153,7 @@ def look_at(addresses: Sequence[Address], name: str) -> SeenStores:
         raise StoreError(_no_cluster(addresses))
     unseen = [SeenStore(shown, None, str(error)) for shown, error in problems.items()]
     seen = {row.index: SeenStore(row.shown, row.lookout(name), "") for row in known}
-    # Which of the others is which is not known.
+    # The index of a database that cannot be reached is unknown: any free one is shown.
     stores = [seen.get(index) or unseen.pop(0) for index in range(len(addresses))]
     return SeenStores(known[0].cluster_id, stores)
 
@@ -223,7 +223,7 @@ def _former_id(addresses: Sequence[Address], new_id: str) -> str:
         if any(held.fragments for held in holdings(address)):
             raise StoreError(
                 f"{address.shown} holds messages of a single server. Nothing was changed. Name it "
-                "first, and beside it only empty databases"
+                "first, and name only empty databases after it"
             )
     if len(addresses) > 1 and any(held.fragments for held in holdings(addresses[0])):
         raise StoreError(
