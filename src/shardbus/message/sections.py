@@ -30,6 +30,8 @@ from shardbus.message.scan import (
 
 __all__ = [
     "BATCH_FORMAT",
+    "SECTION_HEAD_BYTES",
+    "SECTION_START",
     "DecodedMessage",
     "MessageHead",
     "Stamp",
@@ -40,10 +42,14 @@ __all__ = [
     "encode_data_message",
     "encode_delivery",
     "scan_message",
+    "section_head",
     "split_batch",
 ]
 
 BATCH_FORMAT: Final = 0x80013700
+# A message in a batch is the content of a data section: this, its size in four bytes, and itself.
+SECTION_START: Final = b"\x00\x53\x75\xb0"
+SECTION_HEAD_BYTES: Final = 8
 # A message needs a section: empty properties.
 _NO_PROPERTIES: Final = b"\x00\x53\x73\x45"
 
@@ -76,9 +82,14 @@ def encode_batch(messages: list[bytes]) -> bytes:
     """The BATCH_FORMAT payload that carries these encoded messages."""
     parts: list[bytes] = []
     for message in messages:
-        parts.append(b"\x00\x53\x75\xb0" + u32(len(message)))
+        parts.append(section_head(len(message)))
         parts.append(message)
     return b"".join(parts)
+
+
+def section_head(size_bytes: int) -> bytes:
+    """What comes before a message of this size in a batch."""
+    return SECTION_START + u32(size_bytes)
 
 
 def drop_body(payload: bytes) -> bytes:

@@ -45,9 +45,9 @@ class TableBus:
         self.posted.append(document)
         return self.get(path, token)
 
-    def put(self, path: str, token: str, content: bytes) -> Document:
-        self.put_bytes.append(content)
-        self.put_at[path] = content
+    def put(self, path: str, token: str, content: bytes | memoryview) -> Document:
+        self.put_bytes.append(bytes(content))
+        self.put_at[path] = bytes(content)
         return self.get(path.partition("?")[0], token)
 
 

@@ -9,8 +9,10 @@ import pytest
 
 from shardbus.core.message_fields import SENT_TEXTS
 from shardbus.gateway.flight.writing import sinking
-from shardbus.gateway.flight.writing.columnar import encoded_at_once
+from shardbus.gateway.flight.writing.columnar import encoded_at_once, in_sections_at_once
+from shardbus.gateway.flight.writing.pieces import PieceGatherer
 from shardbus.gateway.flight.writing.sinking import drafts_of
+from shardbus.message.sections import encode_batch
 
 TEXTS = pa.map_(pa.string(), pa.string())
 NAMES = [each.column for each in SENT_TEXTS if each.column]
@@ -75,6 +77,10 @@ def test_both_ways_give_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
             at_once += 1
             assert found.to_pylist() == row_by_row(batch, monkeypatch), batch.to_pydict()
             assert drafts_of(batch).encoded() == found.to_pylist()
+            carried = in_sections_at_once(batch)
+            assert carried is not None
+            messages = [message or b"" for message in found.to_pylist()]
+            assert carried.to_pylist() == [encode_batch([message]) for message in messages]
     # Both kinds of batches must come often for this to say anything.
     assert 100 < at_once < 500
 
@@ -94,3 +100,27 @@ def test_rows_of_a_sink_are_encoded_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert drafts.messages is not None
     assert drafts.encoded() == row_by_row(batch, monkeypatch)
     assert drafts.places([0, 1 << 14]) != []
+
+
+def test_rows_without_keys_are_the_same_pieces_and_digest_either_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batches = [
+        pa.RecordBatch.from_pydict({"body": [b"%d" % row + bytes(30_000) for row in range(100)]}),
+        pa.RecordBatch.from_pydict({"body": [b"%d" % row for row in range(5_000)]}),
+        pa.RecordBatch.from_pydict({"body": [b"last", bytes(1_000_000), b"", b"one"]}),
+    ]
+
+    def put() -> tuple[list[bytes], str]:
+        pieces, found = PieceGatherer(), []
+        for batch in batches:
+            pieces.take_in(drafts_of(batch))
+            while piece := pieces.next():
+                found.append(bytes(piece.content()))
+        return found + [bytes(piece.content()) for piece in pieces.rest()], pieces.digest()
+
+    assert drafts_of(batches[0]).sections is not None
+    at_once = put()
+    monkeypatch.setattr(sinking, "is_encoded_here", lambda names: False)
+
+    assert put() == at_once

@@ -14,10 +14,11 @@ from shardbus.gateway.flight.writing.pieces import (
     MESSAGE_BYTES_MAX,
     PIECE_BYTES_MAX,
     PIECE_COUNT_MAX,
+    Piece,
     PieceGatherer,
 )
 from shardbus.gateway.flight.writing.sinking import drafts_of
-from shardbus.message.sections import decode_message
+from shardbus.message.sections import decode_message, split_batch
 from tests.support.refusals import refusal_of
 
 FRAGMENTS = 16
@@ -34,14 +35,22 @@ def drafts(rows: list[Row]) -> Drafts:
 def gathered(batches: list[list[Row]], fragments: int = FRAGMENTS) -> list[list[Row]]:
     """All pieces; how many fragments there are is known once the first one was sent."""
     pieces = PieceGatherer()
-    found: list[list[bytes]] = []
+    found: list[Piece] = []
     for batch in batches:
         pieces.take_in(drafts(batch))
         while piece := pieces.next():
             found.append(piece)
             pieces.spread(fragments)
     found += pieces.rest()
-    return [[_row(payload) for payload in piece] for piece in found]
+    return [rows_of(piece) for piece in found]
+
+
+def rows_of(piece: Piece) -> list[Row]:
+    content = bytes(piece.content())
+    assert len(content) == piece.size_bytes
+    rows = [_row(payload) for payload in split_batch(content)]
+    assert len(rows) == piece.count
+    return rows
 
 
 def _row(payload: bytes) -> Row:
@@ -120,9 +129,11 @@ def test_a_row_that_is_larger_than_a_piece_is_one_behind_those_before_it() -> No
 def test_a_row_that_no_entity_takes_is_refused_by_its_number() -> None:
     pieces = PieceGatherer()
     pieces.take_in(drafts([(None, b"x")] * 3))
-    assert pieces.next() == []
+    assert pieces.next() is None
     pieces.take_in(drafts([(None, b"x"), (None, bytes(MESSAGE_BYTES_MAX))]))
-    assert len(pieces.next()) == 4
+    piece = pieces.next()
+    assert piece is not None
+    assert piece.count == 4
 
     with refusal_of(TOO_LARGE, "Row 4") as caught:
         pieces.next()
@@ -130,14 +141,12 @@ def test_a_row_that_no_entity_takes_is_refused_by_its_number() -> None:
     assert caught.value.kind is TOO_LARGE
 
 
+def batches_with(*keys: str | None) -> st.SearchStrategy[list[tuple[str | None, int]]]:
+    return st.lists(st.tuples(st.sampled_from(keys), st.integers(1, 900_000)), max_size=12)
+
+
 @given(
-    st.lists(
-        st.lists(
-            st.tuples(st.sampled_from([None, "a", "b", "c", "d"]), st.integers(1, 900_000)),
-            max_size=12,
-        ),
-        max_size=5,
-    ),
+    st.lists(batches_with(None, "a", "b", "c", "d") | batches_with(None), max_size=5),
     st.sampled_from([1, 2, FRAGMENTS]),
 )
 def test_every_row_is_in_one_piece_and_rows_of_a_key_keep_their_order(

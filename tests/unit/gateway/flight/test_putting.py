@@ -120,7 +120,7 @@ def test_a_stage_is_put_in_several_streams_one_behind_the_other(site: LaneSite) 
     """Each says with which piece it begins; the same one again has the same pieces."""
     pieces: list[str] = []
 
-    def note(path: str, token: str, content: bytes) -> Document:
+    def note(path: str, token: str, content: bytes | memoryview) -> Document:
         pieces.append(path.partition("piece=")[2])
         return {}
 

@@ -43,7 +43,7 @@ class BusApi(Protocol):
 
     def post(self, path: str, token: str, document: Document) -> Document: ...
 
-    def put(self, path: str, token: str, content: bytes) -> Document: ...
+    def put(self, path: str, token: str, content: bytes | memoryview) -> Document: ...
 
 
 @final
@@ -71,7 +71,7 @@ class BusClient:
         while (kept := self._take_idle()) is not None:
             kept.close()
 
-    def put(self, path: str, token: str, content: bytes) -> Document:
+    def put(self, path: str, token: str, content: bytes | memoryview) -> Document:
         return self._ask("PUT", path, token, content, "application/octet-stream")
 
     def _ask(
@@ -79,7 +79,7 @@ class BusClient:
         method: str,
         path: str,
         token: str,
-        body: bytes | None,
+        body: bytes | memoryview | None,
         content_type: str = "application/json",
     ) -> Document:
         headers = {"Authorization": token} if token else {}
@@ -104,7 +104,7 @@ class BusClient:
         return _document(status, content)
 
     def _exchange(
-        self, method: str, path: str, headers: dict[str, str], body: bytes | None
+        self, method: str, path: str, headers: dict[str, str], body: bytes | memoryview | None
     ) -> tuple[int, bytes]:
         kept = self._take_idle()
         if kept is not None:
@@ -128,7 +128,7 @@ class BusClient:
         method: str,
         path: str,
         headers: dict[str, str],
-        body: bytes | None,
+        body: bytes | memoryview | None,
     ) -> tuple[int, bytes]:
         is_whole = False
         try:

@@ -2,7 +2,7 @@
 
 The result is what `Drafts` encodes row by row, at a quarter of the cost. Only batches in which all
 rows have the same fields are encoded here, with short texts and properties: what most sinks write.
-For any other batch `encoded_at_once` returns None.
+For any other batch the functions here return None.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from shardbus.codec import codes
 from shardbus.codec.encoder import NULL
 from shardbus.gateway.flight.writing.drafts import ANNOTATION_KEYS, DATA, PROPERTY_COLUMNS
+from shardbus.message.sections import SECTION_START
 
 if TYPE_CHECKING:
     Values = pa.Array[pa.Scalar[pa.DataType]]
@@ -47,6 +48,19 @@ def encoded_at_once(batch: pa.RecordBatch) -> pa.BinaryArray | None:
 
     The columns amqp, time_to_live_ms and scheduled_time must be missing.
     """
+    parts = _parts(batch)
+    return None if parts is None else _joined(parts)
+
+
+def in_sections_at_once(batch: pa.RecordBatch) -> pa.BinaryArray | None:
+    """As `encoded_at_once`, with each message in the section that carries it in an AMQP batch."""
+    parts = _parts(batch)
+    if parts is None:
+        return None
+    return _joined([SECTION_START, _four_bytes(_sizes(parts)), *parts])
+
+
+def _parts(batch: pa.RecordBatch) -> list[Part] | None:
     if batch.nbytes > BATCH_BYTES_MAX or not batch.num_rows:
         return None
     columns: dict[str, Values] = {name: batch.column(name) for name in batch.schema.names}
@@ -59,7 +73,7 @@ def encoded_at_once(batch: pa.RecordBatch) -> pa.BinaryArray | None:
         _add_body(parts, columns.get("body"))
     except _Unlike:
         return None
-    return _joined(parts)
+    return parts
 
 
 def is_encoded_here(names: set[str]) -> bool:
@@ -147,16 +161,20 @@ def _four_bytes(sizes: pa.Int32Array) -> pa.BinaryArray:
 
 def _add_section(parts: list[Part], start: bytes, count: int, content: list[Part]) -> None:
     """A list or map of the narrow form with the same number of elements in each row."""
-    same = sum(len(part) for part in content if isinstance(part, bytes))
-    first, *others = [
-        pc.binary_length(part) for part in content if isinstance(part, pa.BinaryArray)
-    ]
-    sizes = pc.add(first, pa.scalar(same + 1, pa.int32()))
-    for other in others:
-        sizes = pc.add(sizes, other)
+    sizes = pc.add(_sizes(content), _ONE)
     if _number(pc.max(sizes)) > _CONTENT_MAX + 1:
         raise _Unlike
     parts += (start, _taken(_BYTES, sizes), _BYTE[count], *content)
+
+
+def _sizes(parts: list[Part]) -> pa.Int32Array:
+    """The bytes of all parts together, of which at least one differs between rows."""
+    same = sum(len(part) for part in parts if isinstance(part, bytes))
+    first, *others = [pc.binary_length(part) for part in parts if isinstance(part, pa.BinaryArray)]
+    sizes = pc.add(first, pa.scalar(same, pa.int32()))
+    for other in others:
+        sizes = pc.add(sizes, other)
+    return sizes
 
 
 def _has(columns: dict[str, Values], name: str) -> bool:

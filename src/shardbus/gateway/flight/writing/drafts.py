@@ -24,6 +24,7 @@ from shardbus.codec.errors import EncodeError
 from shardbus.core.message_fields import ANNOTATIONS, PROPERTY_FIELDS, SENT_TEXTS, field_named
 from shardbus.core.namespace.placement import fragment_at, hash_point_of
 from shardbus.core.sessions.key import session_key_of
+from shardbus.message.sections import SECTION_HEAD_BYTES
 
 TTL_MS_MAX: Final = 0xFFFFFFFF
 DATA: Final = b"\x00\x53\x75"
@@ -71,19 +72,38 @@ class Column:
 
 
 @final
+class Sections:
+    """Encoded messages without keys, each in the section that carries it in an AMQP batch: any run
+    of them is the content of a piece. Section `i` is `content` from `starts[i]` to `starts[i + 1]`.
+    """
+
+    def __init__(self, content: memoryview, starts: list[int]) -> None:
+        self.content = content
+        self.starts = starts
+
+    def messages(self) -> list[bytes]:
+        content, starts = bytes(self.content), self.starts
+        return [
+            content[starts[row] + SECTION_HEAD_BYTES : starts[row + 1]]
+            for row in range(len(starts) - 1)
+        ]
+
+
+@final
 class Drafts:
     """The columns of a batch; a missing one is None, or an empty list.
 
     The pairs of row `i` are those from `pair_starts[i]` to before `pair_stops[i]`. An original is a
     message that a row has in column amqp, and whether the content of its data is to follow; errors
     number rows from `first_row`. When `messages` has the encoded messages already, only the columns
-    of keys are needed.
+    of keys are needed, and with `sections` none.
     """
 
     def __init__(self, count: int, first_row: int = 0) -> None:
         self.count = count
         self.first_row = first_row
         self.messages: Column | None = None
+        self.sections: Sections | None = None
         self.originals: list[tuple[bytes, bool] | None] = []
         self.texts: dict[str, Column] = {}
         self.ttls_ms: list[int | None] = []
@@ -96,6 +116,8 @@ class Drafts:
 
     def encoded(self) -> list[bytes]:
         """A message for each row. Raises EncodeError, with the row, for an invalid value."""
+        if self.sections is not None:
+            return self.sections.messages()
         if self.messages is not None:
             return self.messages.values(self.count)
         fields = self._fields()

@@ -16,9 +16,8 @@ from shardbus.codec.errors import EncodeError
 from shardbus.core.errors import INVALID_ARGUMENT, STAGE_LOST, Refused
 from shardbus.gateway.flight.server.bus import BusApi, BusError, Document, entity_path
 from shardbus.gateway.flight.server.ticket import read_object
-from shardbus.gateway.flight.writing.pieces import PIECE_BYTES_MAX, PieceGatherer
+from shardbus.gateway.flight.writing.pieces import PIECE_BYTES_MAX, Piece, PieceGatherer
 from shardbus.gateway.flight.writing.sinking import drafts_of
-from shardbus.message.sections import encode_batch
 
 PIECES_MAX: Final = 4
 """Pieces of one stage that are on their way to the bus at the same time."""
@@ -51,21 +50,21 @@ class Put:
         """
         sent: deque[Future[Document]] = deque()
         with ThreadPoolExecutor(PIECES_MAX) as senders:
-            for number, messages in enumerate(self._gathered(batches), self._first):
-                self.rows += len(messages)
+            for number, piece in enumerate(self._gathered(batches), self._first):
+                self.rows += piece.count
                 self._count += 1
                 if number == self._first:
                     # The answer to the first piece tells how to gather the others.
                     row = self._pieces.alone_row
-                    fragments = self._send(number, messages, row).get("fragments")
+                    fragments = self._send(number, piece, row).get("fragments")
                     self._pieces.spread(fragments if isinstance(fragments, int) else 1)
                     continue
                 # A message that is larger than a piece is sent when no other piece is on its way.
-                others_max = 0 if len(messages[0]) > PIECE_BYTES_MAX else PIECES_MAX - 1
+                others_max = 0 if piece.size_bytes > PIECE_BYTES_MAX else PIECES_MAX - 1
                 while len(sent) > others_max:
                     sent.popleft().result()
                 row = self._pieces.alone_row
-                sent.append(senders.submit(self._send, number, messages, row))
+                sent.append(senders.submit(self._send, number, piece, row))
             while sent:
                 sent.popleft().result()
 
@@ -74,7 +73,7 @@ class Put:
         told = {"rows": self.rows, "digest": self._pieces.digest(), "pieces": self._count}
         return json.dumps(told).encode()
 
-    def _gathered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[bytes]]:
+    def _gathered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
         rows = 0
         for batch in batches:
             try:
@@ -86,24 +85,24 @@ class Put:
                 yield piece
         yield from self._pieces.rest()
 
-    def _send(self, number: int, messages: list[bytes], row: int) -> Document:
+    def _send(self, number: int, piece: Piece, row: int) -> Document:
         """`row` is that of a message that is a piece of its own, if this is one."""
         stage = quote(self._stage, safe="")
         path = entity_path(self._entity, f"stages/{stage}?piece={number}")
-        content = encode_batch(messages)
+        content = piece.content()
         if len(content) <= PIECE_BYTES_MAX:
             return self._bus.put(path, self._token, content)
         try:
             return self._send_parts(path, content)
         except BusError as error:
             code, _, text = str(error).partition(": ")
-            told = f"Row {row} makes a message of {len(messages[0])} bytes. {text}"
+            told = f"Row {row} makes a message of {len(piece.parts[0])} bytes. {text}"
             if code == STAGE_LOST.name:
                 # Its earlier parts are gone: the client must put it again.
                 raise BusError(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", told) from error
             raise BusError(error.status, code, told) from error
 
-    def _send_parts(self, path: str, content: bytes) -> Document:
+    def _send_parts(self, path: str, content: bytes | memoryview) -> Document:
         """Send a piece that is too large for one request; returns the answer to its last part."""
         parts = -(-len(content) // PIECE_BYTES_MAX)
         answer: Document = {}

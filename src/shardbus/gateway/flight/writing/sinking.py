@@ -12,8 +12,12 @@ from shardbus.gateway.flight.reading.schema import (
     COLUMNS,
     EXTRA_COLUMNS,
 )
-from shardbus.gateway.flight.writing.columnar import encoded_at_once, is_encoded_here
-from shardbus.gateway.flight.writing.drafts import KEY_COLUMNS, Column, Drafts
+from shardbus.gateway.flight.writing.columnar import (
+    encoded_at_once,
+    in_sections_at_once,
+    is_encoded_here,
+)
+from shardbus.gateway.flight.writing.drafts import KEY_COLUMNS, Column, Drafts, Sections
 from shardbus.gateway.flight.writing.originals import AMQP, originals_of
 
 # A body is bytes: text that is not UTF-8, as Spark's strings may be, is sent as it is.
@@ -76,14 +80,11 @@ def drafts_of(batch: pa.RecordBatch, first_row: int = 0) -> Drafts:
     for name in batch.schema.names:
         _check_valid(name, batch.column(name))
     names = set(batch.schema.names)
-    encoded = encoded_at_once(batch) if is_encoded_here(names) else None
-    if encoded is not None:
-        drafts.messages = _column(encoded)
-    for name in _TEXTS if encoded is None else KEY_COLUMNS:
-        if name in names and batch.column(name).null_count < batch.num_rows:
-            drafts.texts[name] = _column(batch.column(name))
-    if encoded is not None:
+    if is_encoded_here(names) and _is_encoded_at_once(drafts, batch):
         return drafts
+    for name in _TEXTS:
+        if _has_values(batch, name):
+            drafts.texts[name] = _column(batch.column(name))
     if "time_to_live_ms" in names:
         drafts.ttls_ms = batch.column("time_to_live_ms").to_pylist()
     if "scheduled_time" in names:
@@ -96,6 +97,25 @@ def drafts_of(batch: pa.RecordBatch, first_row: int = 0) -> Drafts:
     if AMQP in names:
         drafts.originals = originals_of(batch, first_row)
     return drafts
+
+
+def _is_encoded_at_once(drafts: Drafts, batch: pa.RecordBatch) -> bool:
+    """Encode all rows if they are alike; returns whether they are."""
+    keys = [name for name in KEY_COLUMNS if _has_values(batch, name)]
+    encoded = encoded_at_once(batch) if keys else in_sections_at_once(batch)
+    if encoded is None:
+        return False
+    if not keys:
+        drafts.sections = _sections(encoded)
+        return True
+    drafts.messages = _column(encoded)
+    for name in keys:
+        drafts.texts[name] = _column(batch.column(name))
+    return True
+
+
+def _has_values(batch: pa.RecordBatch, name: str) -> bool:
+    return name in batch.schema.names and batch.column(name).null_count < batch.num_rows
 
 
 def _check_valid(name: str, column: pa.Array[pa.Scalar[pa.DataType]]) -> None:
@@ -139,6 +159,16 @@ def _column(column: pa.Array[pa.Scalar[pa.DataType]]) -> Column:
     if validity is None or not column.null_count:
         return Column(content, places)
     return Column(content, places, validity.to_pybytes(), column.offset)
+
+
+def _sections(encoded: pa.BinaryArray) -> Sections:
+    """What Arrow has just made, which begins where its buffers do."""
+    _, limits, content = encoded.buffers()
+    assert not encoded.offset
+    assert limits is not None
+    assert content is not None
+    starts = memoryview(limits).cast("B").cast("i")[: len(encoded) + 1].tolist()
+    return Sections(memoryview(content), starts)
 
 
 def _add_properties(drafts: Drafts, column: pa.Array[pa.Scalar[pa.DataType]]) -> None:
