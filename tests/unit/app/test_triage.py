@@ -133,6 +133,17 @@ def test_a_job_that_fails_is_told_with_what_was_done() -> None:
     check_named(str(caught.value), "full", "6", "orders")
 
 
+def test_a_refusal_before_the_first_letter_promises_nothing() -> None:
+    """P7: the same command would be refused again."""
+    wish = read_wish("abc", (), {"is_applied": True})
+    assert wish is not None
+    redrive = Redrive(_api(Bus("failed")), wish, GROUP, lambda: iter([1]), pause=lambda _: None)
+
+    with pytest.raises(Refused) as caught:
+        redrive.run(Console(is_json=False))
+    assert str(caught.value) == "full"
+
+
 def test_an_interruption_stops_the_job() -> None:
     """P7"""
     bus = Bus()

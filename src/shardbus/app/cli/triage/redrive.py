@@ -156,6 +156,9 @@ class Redrive:
             for numbers in self._chunks(CHUNK_COUNT):
                 self._run_job(numbers, progress)
         except CommandError as error:
+            if not self._done:
+                # Nothing has begun: the same command would be refused again.
+                raise
             raise type(error)(f"{error} ({self._total()}; {_AGAIN})") from error
         finally:
             progress.end()
