@@ -1,7 +1,8 @@
 """A whole cluster on this machine, to look at and to try out (`make cluster`).
 
-A PostgreSQL primary with a synchronous standby, three brokers, two gateways, one of them with the
-bulk lane. It is shown until it is interrupted; then everything ends, and its files are removed.
+A PostgreSQL primary with a synchronous standby, three brokers, two gateways with the bulk lane, and
+a pipeline that captures a queue, which one of the gateways runs. It is shown until it is
+interrupted; then everything ends, and its files are removed.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from shardbus.app.cli.operations.cluster_look import ClusterLook
 from shardbus.app.cli.operations.cluster_status import shown
 from tests.chaos.nodes import COMMAND
 from tests.support.postgres_pair import either, primary_and_standby
+from tests.support.queues import create_queue
 from tests.support.server import Server, free_port
 
 BROKERS: Final = ("broker-a", "broker-b", "broker-c")
 GATEWAYS: Final = ("gateway-1", "gateway-2")
 SLOTS: Final = 12
+QUEUE: Final = "orders"
+PIPELINE: Final = "archive"
 LOOK_S: Final = 1.0
 READY_S: Final = 60.0
 STOP_S: Final = 40.0
@@ -89,11 +93,11 @@ def brokers(url: str, directory: Path) -> Iterator[list[Broker]]:
 @contextmanager
 def gateways(url: str, directory: Path) -> Iterator[list[Server]]:
     started: list[Server] = []
+    captured = str(directory / "captured")
     try:
         for name in GATEWAYS:
-            roles: tuple[str, ...] = ("--roles", "gateway")
-            if name == GATEWAYS[0]:
-                roles = ("--roles", "gateway,lane", "--flight-port", str(free_port()))
+            lane = ("--capture-dir", captured, "--flight-port", str(free_port()))
+            roles = ("--roles", "gateway,lane,pipelines", *lane)
             own = ("--store", url, "--name", name, "--slots", str(SLOTS), *roles)
             started.append(Server(directory / name, *own, command=TIED))
             started[-1].start()
@@ -104,6 +108,17 @@ def gateways(url: str, directory: Path) -> Iterator[list[Server]]:
                 each.stop()
 
 
+def capture(server: Server) -> None:
+    """Create a queue, and a pipeline that captures it."""
+    create_queue(server, QUEUE)
+    words = ("pipeline", "create", PIPELINE, "--entity", QUEUE, "--start")
+    subprocess.run(
+        [*COMMAND[:-1], *words, "--connection-string", server.connection_string],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+
+
 def addresses(url: str, served: list[Server], members: list[Broker]) -> list[str]:
     """What somebody needs who wants to use it, or to break something."""
     lines = [f"database {url}"]
@@ -112,8 +127,7 @@ def addresses(url: str, served: list[Server], members: list[Broker]) -> list[str
         lines.append(f"node {name} pid {each.pid}")
         lines.append(f"  portal http://{each.host}:{each.http_port}/portal/")
         lines.append(f"  {each.connection_string}")
-        if each.flight_url:
-            lines.append(f"  lane {each.flight_url}")
+        lines.append(f"  lane {each.flight_url}")
     return [*lines, "interrupt with Ctrl-C to stop everything"]
 
 
@@ -146,7 +160,9 @@ def say(text: str) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--directory", type=Path, help="where its files are; by default temporary")
-    root: Path | None = parser.parse_args().directory
+    parser.add_argument("--no-capture", action="store_true", help="without a pipeline, and Spark")
+    given = parser.parse_args()
+    root: Path | None = given.directory
     # Not the group of the nodes: they are told one after the other.
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -159,7 +175,11 @@ def main() -> int:
             url = either(*running.enter_context(primary_and_standby(root)))
             members = running.enter_context(brokers(url, directory))
             served = running.enter_context(gateways(url, directory))
-            show(url, addresses(url, served, members))
+            lines = addresses(url, served, members)
+            if not given.no_capture:
+                capture(served[0])
+                lines.append(f"pipeline {PIPELINE} captures the queue {QUEUE} in {directory}")
+            show(url, lines)
     except KeyboardInterrupt:
         say("stopped")
     return 0

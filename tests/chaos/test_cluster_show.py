@@ -34,7 +34,7 @@ def test_the_cluster_that_make_starts_serves_loses_a_broker_and_stops(tmp_path: 
     log_path = tmp_path / "log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.cluster_show"],
+            [sys.executable, "-m", "tests.chaos.cluster_show", "--no-capture"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
