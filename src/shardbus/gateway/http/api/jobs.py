@@ -36,7 +36,9 @@ class JobList(Struct, kw_only=True):
 
 
 class EditTest(Body, kw_only=True, frozen=True):
-    numbers: Annotated[list[Number], Meta(min_length=1, max_length=SAMPLES_MAX)]
+    numbers: Annotated[
+        list[Number], Meta(min_length=1, max_length=SAMPLES_MAX, examples=[["281474976710657"]])
+    ]
     edit: Annotated[Edit, told("With action, body_set or both.")]
 
 
