@@ -335,7 +335,7 @@ def test_what_hangs_is_given_up_on_both_sides(case: Case) -> None:
         generation = driver.generation
         blocking.execute("BEGIN; LOCK TABLE member")
         wait_until(lambda: driver.generation > generation + 2)
-        wait_until(lambda: case.link.fetch(_OF_LEASES)[0][0] <= 4)
+        wait_until(lambda: case.link.fetch(_OF_LEASES)[0][0] <= 2)
         blocking.close()
         wait_until(lambda: driver.serves(0))
 
