@@ -194,7 +194,7 @@ node: $(JS)/node_modules/.package-lock.json
 
 $(JS)/node_modules/.package-lock.json: $(JS)/package-lock.json
 	@$(has_node) || $(call apt_install,nodejs npm)
-	@! $(has_node) || { cd $(@D)/.. && $(npm_ci) && touch node_modules/$(@F); }
+	@! $(has_node) || { cd $(<D) && $(npm_ci) && touch node_modules/$(@F); }
 
 # Debian's browser, which Playwright drives; the checkers of the portal's types and accessibility.
 chromium: $(BROWSER_JS)/node_modules/.package-lock.json  ## the browser for tests of the portal
@@ -202,7 +202,7 @@ chromium: $(BROWSER_JS)/node_modules/.package-lock.json  ## the browser for test
 
 $(BROWSER_JS)/node_modules/.package-lock.json: $(BROWSER_JS)/package-lock.json
 	@$(has_node) || $(call apt_install,nodejs npm)
-	@! $(has_node) || { cd $(@D)/.. && $(npm_ci) && touch node_modules/$(@F); }
+	@! $(has_node) || { cd $(<D) && $(npm_ci) && touch node_modules/$(@F); }
 
 # The Go of Debian may be too old for the SDK: PyPI has one. Without Go, or without Maven and a JDK,
 # tests say what they leave out, which CI does not allow: there both are installed.
