@@ -404,7 +404,7 @@ def test_the_commands_make_what_nodes_need(tmp_path: Path) -> None:
     made = CliRunner().invoke(main, ["cluster", "ca", "--cluster", "prod", "--out", str(ca)])
     assert made.exit_code == 0, made.output
     again = CliRunner().invoke(main, ["cluster", "ca", "--cluster", "prod", "--out", str(ca)])
-    assert again.exit_code == 2 and "not replaced" in again.stderr
+    assert again.exit_code == 2 and "never replaced" in again.stderr
     cert = ["cluster", "cert", "--ca", str(ca), "--name", "broker-0", "--out", str(out)]
     cert += ["--role", "broker", "--role", "gateway", "--host", "10.0.0.1", "--json"]
 

@@ -9,12 +9,11 @@ from typing import Final, TypeVar
 from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.clock import SystemClock
 from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
-from shardbus.core.namespace.access import LISTEN, MANAGE
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
 from shardbus.gateway.http.api.access import AccessPages
 from shardbus.gateway.http.api.call import Call, Group, Nothing, Row, shows
 from shardbus.gateway.http.api.route import Route
-from shardbus.gateway.http.api.system import System
+from shardbus.gateway.http.api.system import PortsShown
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
 from shardbus.gateway.http.observing.fragments import FragmentsPage
@@ -28,31 +27,19 @@ from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import FakeHost, InlineWorker
 
 T = TypeVar("T")
-# Nothing listens there: what the system page says, which is not the port that clients assume.
+# Nothing listens there: what the page of ports says, which is not the port that clients assume.
 AMQP_PORT: Final = 25_672
 
 
-class SystemPage:
-    """The system page of a server whose brokers hold nothing: a Group of the API."""
+class PortsPage:
+    """The ports of a server that has no others: a Group of the API."""
 
     def rows(self) -> list[Row]:
-        route = Route("/api/v1/system", "Ports.", System, right=LISTEN, otherwise=MANAGE)
+        route = Route("/api/v1/ports", "Ports.", PortsShown, takes_any_token=True)
         return [shows(route, self._show)]
 
-    async def _show(self, call: Call[Nothing]) -> System:
-        return System(
-            version="0",
-            started_at="1970-01-01T00:00:00Z",
-            host="localhost",
-            amqp_port=AMQP_PORT,
-            http_port=0,
-            tls_port=None,
-            flight_port=None,
-            endpoint=f"sb://localhost:{AMQP_PORT}",
-            is_flight_up=False,
-            gateways=[],
-            brokers=[],
-        )
+    async def _show(self, call: Call[Nothing]) -> PortsShown:
+        return PortsShown(amqp_port=AMQP_PORT, http_port=0, tls_port=None, flight_port=None)
 
 
 class Endpoint:
@@ -75,7 +62,7 @@ class Endpoint:
         health = self.namespace.problems
         metrics = Metrics(self.namespace, health, HttpCounts())
         fragments = FragmentsPage(self.namespace, names)
-        groups: list[Group] = [AccessPages(self.namespace, self.clock), SystemPage()]
+        groups: list[Group] = [AccessPages(self.namespace, self.clock), PortsPage()]
         api = Api(self.namespace, self.authorizer, fragments, metrics, health=health, groups=groups)
         self.site = Site(admin, health, self.clock, system="test", api=api)
         self.port = 0

@@ -39,7 +39,13 @@ class EditTest(Body, kw_only=True, frozen=True):
     numbers: Annotated[
         list[Number], Meta(min_length=1, max_length=SAMPLES_MAX, examples=[["281474976710657"]])
     ]
-    edit: Annotated[Edit, told("With action, body_set or both.")]
+    edit: Annotated[
+        Edit,
+        Meta(
+            description="With action, body_set or both.",
+            examples=[{"action": "SET color = 'red'"}],
+        ),
+    ]
 
 
 class EditTrial(Struct, kw_only=True):
