@@ -16,7 +16,7 @@ SEEDS ?=
 SOAK_S ?= 20
 JOBS ?= 2
 # More than there are cores: many tests wait most of the time.
-WORKERS ?= 5
+WORKERS ?= 6
 # Of long tests most start a Java of their own, and Spark gives a Python ten seconds to start.
 LONG_WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)

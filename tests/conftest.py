@@ -52,6 +52,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: turns[share_of(item.nodeid)])
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What collection made lives as long as the process: a search for garbage need not walk it,
+    which costs more than a second each time.
+    """
+    del session
+    gc.collect()
+    gc.freeze()
+
+
 class _SkipWatch:
     """Collects skips, of tests and of whole modules, that are not on the list."""
 

@@ -229,6 +229,7 @@ def _bus_on_a_disk(place: Path) -> Iterator[tuple[Bus, SmallDisk | FailingDisk, 
             yield bus, disk, "the disk is full"
 
 
+@pytest.mark.long
 def test_a_full_disk_ends_a_write_and_the_next_one_goes_on(
     spark: SparkSession, tmp_path: Path
 ) -> None:

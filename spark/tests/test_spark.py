@@ -204,6 +204,7 @@ def test_a_stream_of_an_entity_that_was_made_again_ends_and_says_what_to_do(
     assert "another checkpointLocation" in _last_line(caught.value)
 
 
+@pytest.mark.long
 def test_two_queries_with_one_reader_name_are_told(
     spark: SparkSession, bus: Bus, tmp_path: Path
 ) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from shardbus.core.namespace.entity import spread_fragments
 from tests.chaos.load import DRAIN_S_MAX, FRAGMENTS, Ledger, Load, at_work, keys_of, until_empty
 from tests.chaos.processes import BROKERS, ProcessServer, process_server
@@ -88,6 +90,7 @@ def check(ledger: Ledger, outage: Outage) -> None:
     assert len(ledger.accepted) > 200, "too little happened to prove anything"
 
 
+@pytest.mark.long
 def test_a_killed_broker_takes_nothing_with_it_and_stops_nobody(tmp_path: Path) -> None:
     """R1, R3, R14, R15, R17: `kill -9`; the supervisor is held off meanwhile."""
     with process_server(tmp_path / "data", restart_ms=int(OUTAGE_S * 1000)) as server:
@@ -101,6 +104,7 @@ def test_a_killed_broker_takes_nothing_with_it_and_stops_nobody(tmp_path: Path) 
         assert f"broker-{VICTIM} was ended by signal 9" in server.output
 
 
+@pytest.mark.long
 def test_a_paused_broker_takes_nothing_with_it_and_stops_nobody(tmp_path: Path) -> None:
     """R3, R14, R15, R17, R18: SIGSTOP, and SIGCONT as if nothing had been."""
     with process_server(tmp_path / "data") as server:

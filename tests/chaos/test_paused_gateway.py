@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from tests.chaos.load import Load, until_empty
 from tests.chaos.test_gateways import Gateway, soon, two_gateways
 from tests.support.queues import create_queue
@@ -46,6 +48,7 @@ async def survive(server: Server, gateway: Gateway) -> tuple[Load, Load, float, 
     return through_it, beside_it, start_s, end_s
 
 
+@pytest.mark.long
 def test_a_paused_gateway_loses_nothing_and_stops_nobody_else(tmp_path: Path) -> None:
     """R3: SIGSTOP, and SIGCONT as if nothing had been."""
     with two_gateways(tmp_path) as (server, gateway):

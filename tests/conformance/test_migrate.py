@@ -111,7 +111,9 @@ def plain(message: Document) -> Document:
 
 
 @BOTH_WAYS
-@pytest.mark.parametrize("partitioning", ["--partitioning", "--no-partitioning"])
+@pytest.mark.parametrize(
+    "partitioning", ["--partitioning", pytest.param("--no-partitioning", marks=pytest.mark.long)]
+)
 def test_a_queue_moves_with_typed_properties_schedules_and_dead_letters(
     ends: Ends, tmp_path: Path, partitioning: str
 ) -> None:
@@ -165,6 +167,7 @@ def test_a_queue_moves_with_typed_properties_schedules_and_dead_letters(
     assert shown["properties"]["LockDuration"] == "PT30S"
 
 
+@pytest.mark.long
 def test_sessions_move_in_order_with_their_states(ends: Ends, tmp_path: Path) -> None:
     """R26."""
     source, target = ends
@@ -309,6 +312,7 @@ def test_a_journal_knows_an_entity_that_was_created_again(ends: Ends, tmp_path: 
     assert sorted(target.bodies("orders")) == ["new", "old"]
 
 
+@pytest.mark.long
 def test_a_target_that_was_deleted_gets_everything_again(ends: Ends, tmp_path: Path) -> None:
     """A trial, its clean-up, and then the move itself, which must not remove what is nowhere."""
     source, target = ends

@@ -25,6 +25,7 @@ def _notebooks() -> list[str]:
 
 
 # Four starts of Spark: minutes, beside other tests on two cores.
+@pytest.mark.long
 @pytest.mark.timeout(NOTEBOOK_TIMEOUT_S + 60)
 @pytest.mark.parametrize("page", sorted({*_notebooks(), TUTORIAL}))
 def test_the_cells_of_a_tutorial_do_what_it_says(page: str, tmp_path: Path) -> None:

@@ -40,7 +40,10 @@ async def _until_killed(server: Server, way: tuple[str, str], dice: random.Rando
     raise AssertionError("a mover ended before the server did")
 
 
-@pytest.mark.parametrize(("options", "kills"), [((), 3), (("--broker-processes",), 2)])
+@pytest.mark.parametrize(
+    ("options", "kills"),
+    [((), 3), pytest.param(("--broker-processes",), 2, marks=pytest.mark.long)],
+)
 def test_messages_that_move_in_transactions_are_conserved(
     tmp_path: Path, options: tuple[str, ...], kills: int
 ) -> None:

@@ -18,7 +18,6 @@ WALKED_MAX = 350_000
 def as_before() -> Iterator[None]:
     before = gc.get_threshold()
     yield
-    gc.unfreeze()
     gc.set_threshold(*before)
 
 
