@@ -92,6 +92,7 @@ def test_a_database_that_is_killed_loses_nothing_and_costs_no_connection(tmp_pat
         check(server, ledgers, 1)
 
 
+@pytest.mark.long
 def test_of_two_servers_on_one_database_the_later_one_serves(tmp_path: Path) -> None:
     """R40: the other one writes nothing more, and says who has its place."""
     with bus_and_database(tmp_path / "first", "--brokers", "1") as (first, database, _):
