@@ -22,6 +22,7 @@ from shardbus.app.pipelines.pipelines import RESTART_MS, Launcher, Shown
 from shardbus.app.pipelines.report import Report
 from shardbus.app.pipelines.shelf import Intent
 from shardbus.app.pipelines.task import Task
+from shardbus.broker.fragment.asking import asked
 from shardbus.broker.fragment.storage import Worker
 from shardbus.core.errors import NOT_ALLOWED, Refused, Unavailable
 from shardbus.gateway.http.observing.readers import Follower
@@ -326,17 +327,10 @@ class SharedPipelines:
         return json.dumps(document)
 
     async def _ask(self, work: Callable[[], T]) -> T:
-        answer: asyncio.Future[T | StoreError] = asyncio.get_running_loop().create_future()
-
-        def then(result: T | StoreError) -> None:
-            if not answer.done():
-                answer.set_result(result)
-
-        self._worker.submit(work, then)
-        result = await answer
-        if isinstance(result, StoreError):
-            raise Unavailable(f"The pipelines cannot be read or changed: {result}")
-        return result
+        try:
+            return await asked(self._worker, work)
+        except StoreError as error:
+            raise Unavailable(f"The pipelines cannot be read or changed: {error}") from error
 
 
 def _report(row: PipelineRow) -> dict[str, object]:

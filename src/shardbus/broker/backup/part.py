@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar, final
 
 from shardbus.broker.backup.backup import HOLD_MS_MAX, BackupOrder, BackupRoom, FileCopy
+from shardbus.broker.fragment.asking import asked
 from shardbus.broker.fragment.storage import Worker
 from shardbus.core.errors import ALREADY_EXISTS, INVALID_ARGUMENT, NOT_FOUND, Refused, Unavailable
 from shardbus.stores.base.backup import Copied, Snapshot, copy_name
@@ -277,17 +278,10 @@ class LocalPart:
             self._run = None
 
     async def _call(self, run: _Run, job: Callable[[], T]) -> T:
-        answer: asyncio.Future[T | StoreError] = self._loop.create_future()
-
-        def then(result: T | StoreError) -> None:
-            if not answer.done():
-                answer.set_result(result)
-
-        run.worker.submit(job, then)
-        result = await answer
-        if isinstance(result, StoreError):
-            raise Unavailable(f"{self.name}: {result}")
-        return result
+        try:
+            return await asked(run.worker, job)
+        except StoreError as error:
+            raise Unavailable(f"{self.name}: {error}") from error
 
     def _too_long(self) -> Unavailable:
         return Unavailable(

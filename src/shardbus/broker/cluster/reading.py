@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar, final
 
 from shardbus.broker.cluster.served import OpenSlot
+from shardbus.broker.fragment.asking import asked
 from shardbus.broker.fragment.storage import Worker
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.namespace.entity import Entity
@@ -124,17 +125,10 @@ class CatalogueReader:
         return True
 
     async def _ask(self, work: Callable[[], T]) -> T:
-        answer: asyncio.Future[T | StoreError] = self._loop.create_future()
-
-        def then(result: T | StoreError) -> None:
-            if not answer.done():
-                answer.set_result(result)
-
-        self._worker.submit(work, then)
-        result = await answer
-        if isinstance(result, StoreError):
-            raise Unavailable(f"The catalogue: {result}")
-        return result
+        try:
+            return await asked(self._worker, work)
+        except StoreError as error:
+            raise Unavailable(f"The catalogue: {error}") from error
 
 
 async def _tell(slot: OpenSlot, settled: SettledCatalogue) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar, final
 
+from shardbus.broker.fragment.asking import asked
 from shardbus.broker.fragment.storage import Worker
 from shardbus.core.errors import Unavailable
 from shardbus.core.namespace.access import AccessRule
@@ -69,7 +69,7 @@ class Records:
 
     async def reserve_id(self) -> int:
         try:
-            return await self._call(self._catalogue.reserve_id)
+            return await asked(self._worker, self._catalogue.reserve_id)
         except StoreError as error:
             raise Unavailable(f"The catalogue cannot be written: {error}") from error
 
@@ -95,28 +95,15 @@ class Records:
 
     async def _read(self, job: Callable[[], T]) -> T:
         try:
-            return await self._call(job)
+            return await asked(self._worker, job)
         except StoreError as error:
             raise Unavailable(f"The catalogue cannot be read: {error}") from error
 
     async def _write(self, work: Callable[[], None]) -> None:
         try:
-            await self._call(work)
+            await asked(self._worker, work)
         except StoreError as error:
             self.is_stale = True
             raise Unavailable(
                 f"The catalogue could not be written: {error}", is_unknown=True
             ) from error
-
-    async def _call(self, job: Callable[[], T]) -> T:
-        answer: asyncio.Future[T | StoreError] = asyncio.get_running_loop().create_future()
-
-        def then(result: T | StoreError) -> None:
-            if not answer.done():
-                answer.set_result(result)
-
-        self._worker.submit(job, then)
-        result = await answer
-        if isinstance(result, StoreError):
-            raise result
-        return result

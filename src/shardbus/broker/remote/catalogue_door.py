@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar, final
 
+from shardbus.broker.fragment.asking import asked
 from shardbus.broker.fragment.storage import Worker
 from shardbus.core.document import Fields
 from shardbus.core.errors import Unavailable
@@ -231,14 +232,7 @@ class CatalogueDoor:
             raise Unavailable("The turn to change the namespace is over: try again.")
 
     async def _call(self, job: Callable[[], T]) -> T:
-        answer: asyncio.Future[T | StoreError] = self._loop.create_future()
-
-        def then(result: T | StoreError) -> None:
-            if not answer.done():
-                answer.set_result(result)
-
-        self._worker.submit(job, then)
-        result = await answer
-        if isinstance(result, StoreError):
-            raise Unavailable(f"The catalogue: {result}", is_unknown=True)
-        return result
+        try:
+            return await asked(self._worker, job)
+        except StoreError as error:
+            raise Unavailable(f"The catalogue: {error}", is_unknown=True) from error
