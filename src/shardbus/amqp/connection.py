@@ -129,11 +129,6 @@ class Connection:
         """The sessions that are begun or being begun."""
         return list(self._by_channel.values())
 
-    @property
-    def output_size(self) -> int:
-        """The bytes that `take_output` would give, for owners that push back."""
-        return self._output_size
-
     def receive(self, data: bytes, now_ms: int) -> list[Event]:
         """Process what the transport read, in pieces of any size; returns the events."""
         self._now_ms = now_ms
@@ -173,12 +168,16 @@ class Connection:
             wake_ms = beat_ms if wake_ms < 0 else min(wake_ms, beat_ms)
         return wake_ms
 
-    def sasl_outcome(self, ok: bool) -> list[Event]:
-        """Server: answer SaslInitReceived. Returns the events of input that came with the init."""
+    def sasl_outcome(self, ok: bool, is_temporary: bool = False) -> list[Event]:
+        """Server: answer SaslInitReceived. Returns the events of input that came with the init.
+
+        A client that is refused for a temporary reason may try again with what it showed.
+        """
         if self._state == states.CLOSED:
             return []
         self._state = advance(self._table, self._state, states.SEND_OUTCOME)
-        self.write(sasl_frame(sasl.encode_outcome(sasl.OK if ok else sasl.AUTH_FAILED)))
+        refusal = sasl.TEMPORARY if is_temporary else sasl.AUTH_FAILED
+        self.write(sasl_frame(sasl.encode_outcome(sasl.OK if ok else refusal)))
         if ok:
             self._take_input(b"")
         else:

@@ -20,6 +20,7 @@ ANONYMOUS: Final = "ANONYMOUS"
 EXTERNAL: Final = "EXTERNAL"
 OK: Final = 0
 AUTH_FAILED: Final = 1
+TEMPORARY: Final = 4
 
 
 @final

@@ -33,7 +33,9 @@ OF_TICKETS: Final = 4
 OF_READERS: Final = 5
 OF_STAGES: Final = 6
 OF_RUNNER: Final = 7
-FAMILIES: Final = 8
+OF_LIFECYCLE: Final = 8
+OF_SEALING: Final = 9
+FAMILIES: Final = 10
 
 
 @final
@@ -41,7 +43,9 @@ class Form:
     """The values that a field can have, which decides how they are written.
 
     An OPTIONAL field is not written when its value is `absent`. A SMALL field holds a number up to
-    `top`; the error for a larger one calls the field `noun`.
+    `top`; the error for a larger one calls the field `noun`. A field is written only to processes
+    that speak version `since` of the protocol. To older ones a value other than `absent` cannot be
+    sent, unless the field `is_dispensable`: it is left out then.
     """
 
     def __init__(  # noqa: PLR0913 - a record, all but the first by keyword
@@ -55,6 +59,8 @@ class Form:
         words: tuple[str, ...] = (),
         record: type[object] = object,
         fields: dict[str, Form] | None = None,
+        since: int = 0,
+        is_dispensable: bool = False,
     ) -> None:
         self.kind = kind
         self.parts = parts
@@ -64,12 +70,15 @@ class Form:
         self.words = words
         self.record = record
         self.fields = fields
+        self.since = since
+        self.is_dispensable = is_dispensable
 
 
 class Declared:
-    """A class that declares its fields."""
+    """A class that declares its fields; `SINCE` is the first version of the protocol with it."""
 
     FIELDS: ClassVar[dict[str, Form]] = {}
+    SINCE: ClassVar[int] = 0
 
 
 class Asked(Declared):
@@ -105,6 +114,22 @@ def maybe(form: Form) -> Form:
 def unless(absent: object, form: Form) -> Form:
     """A value that is usually `absent`, and then is not written."""
     return Form(OPTIONAL, parts=(form,), absent=absent)
+
+
+def since(version: int, form: Form, *, is_dispensable: bool = False) -> Form:
+    """An optional field that this version of the protocol added.
+
+    It stands after all optional fields of earlier versions. `is_dispensable`: older processes may
+    do without it.
+    """
+    assert form.kind == OPTIONAL, "only an optional field can be added to a class"
+    return Form(
+        OPTIONAL,
+        parts=form.parts,
+        absent=form.absent,
+        since=version,
+        is_dispensable=is_dispensable,
+    )
 
 
 def list_of(form: Form) -> Form:

@@ -67,6 +67,9 @@ STAGE_LOST: Final = ErrorKind("stage-lost", "shardbus:stage-lost", 410, 41000)
 ALREADY_PUBLISHED: Final = ErrorKind("already-published", "shardbus:already-published", 409, 40900)
 BEING_PUBLISHED: Final = ErrorKind("being-published", "shardbus:being-published", 503, 50300)
 BATCH_DIFFERS: Final = ErrorKind("batch-differs", "shardbus:batch-differs", 409, 40900)
+RECORDS_DROPPED: Final = ErrorKind("records-dropped", "shardbus:records-dropped", 410, 41000)
+# Of a fragment that accepts no more messages. Clients learn that the server is busy.
+REPARTITIONING: Final = ErrorKind("repartitioning", "com.microsoft:server-busy", 503, 50004)
 
 ALL_KINDS: Final = (
     NOT_FOUND,
@@ -98,6 +101,8 @@ ALL_KINDS: Final = (
     ALREADY_PUBLISHED,
     BATCH_DIFFERS,
     BEING_PUBLISHED,
+    RECORDS_DROPPED,
+    REPARTITIONING,
 )
 
 
@@ -130,7 +135,7 @@ class RefusedAt(Refused):
 
 
 class Unavailable(Exception):
-    """Something is out of reach; the client may try again.
+    """Something is unreachable; the client may try again.
 
     Nothing has changed, unless `is_unknown`: then the request may have been done, and repeating it
     may do it twice.

@@ -6,6 +6,9 @@ from typing import Final
 SEQUENCE_COUNTER_BITS: Final = 48
 SEQUENCE_COUNTER_MASK: Final = (1 << SEQUENCE_COUNTER_BITS) - 1
 FRAGMENTS_MAX: Final = 1 << 15
+# Of one entity: those that accept messages, and all together with those of its former maps.
+ENTITY_FRAGMENTS_MAX: Final = 64
+ENTITY_FRAGMENTS_KEPT_MAX: Final = 256
 
 # What a fragment keeps of a line in memory, however long the line is.
 WINDOW_COUNT_MAX: Final = 2048
@@ -57,6 +60,8 @@ DELAY_MS_MAX: Final = 7 * 24 * 3600 * 1000
 # without end and no duplicate may pass.
 DIGEST_BYTES: Final = 16
 REMEMBERED_MAX: Final = 4_000_000
+# Message ids that the fragments of a new map take over, while nobody can send.
+CARRIED_IDS_MAX: Final = 100_000
 
 # What one fragment may have promised to unfinished transactions, and the decisions it may keep.
 PREPARED_MAX: Final = 10_000
@@ -106,6 +111,11 @@ READERS_MAX: Final = 64
 CLAIMS_MAX: Final = 1_024
 CLAIM_COUNT_MAX: Final = 4_096
 CLAIM_RUNS_MAX: Final = 65_536
+# So many runs for each session that claims may hold, counted once for every claim that has messages
+# of it; the keys of the sessions are in memory, and in the records of the claims.
+CLAIM_RUNS_PER_SESSION: Final = 2
+# Pages that one claim reads in search of sessions that no receiver holds.
+CLAIM_PAGES_MAX: Final = 16
 # Messages of a claim that one command reads.
 CLAIM_PIECE_COUNT_MAX: Final = 512
 CLAIM_PIECE_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -153,6 +163,13 @@ BATCH_MAX: Final = (1 << 63) - 1
 FINGERPRINTS_MAX: Final = 16
 FINGERPRINT_CHARACTERS_MAX: Final = 64
 FINGERPRINT_BYTES_MAX: Final = 4 * FINGERPRINT_CHARACTERS_MAX
+
+# The lifecycle records that a fragment keeps; the oldest are dropped, a segment at a time.
+LIFECYCLE_BYTES_MAX: Final = 64 * 1024 * 1024
+LIFECYCLE_MS_MAX: Final = 7 * 24 * 3600 * 1000
+LIFECYCLE_SEGMENTS: Final = 64
+# Rows that wait for a commit; with more a commit is made for them.
+LIFECYCLE_ROWS_WAITING_MAX: Final = 4_096
 
 PEEK_COUNT_MAX: Final = 250
 PEEK_BYTES_MAX: Final = 256 * 1024

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.declared import COUNT, DATA, NUMBER, TEXT, Declared, fields, maybe, small, unless
+from shardbus.core.declared import (
+    COUNT,
+    DATA,
+    NUMBER,
+    TEXT,
+    Declared,
+    fields,
+    maybe,
+    since,
+    small,
+    unless,
+)
 
 NEVER_MS: Final = 0
 """As a moment: never (no expiry)."""
@@ -36,6 +47,12 @@ class Message(Declared):
     `payload` holds the AMQP sections as sent; the core never looks inside. `ttl_ms` is -1 when the
     sender set none. `scheduled_at_ms` is the moment at which the message is to be enqueued, or
     NEVER_MS; a moment that has passed means now.
+
+    A message of a topic may be for one subscription alone: `subscription_id` is the id of that
+    entity, 0 for all subscriptions. It reaches the subscription whatever the rules say, unless it
+    has a `past_number`: the topic published it under that number before the subscription existed,
+    and now it gets what it would have got then, by its rules and at its place in the order. Such a
+    message is not scheduled.
     """
 
     FIELDS = fields(
@@ -45,9 +62,11 @@ class Message(Declared):
         session_id=maybe(TEXT),
         partition_key=maybe(TEXT),
         scheduled_at_ms=unless(NEVER_MS, NUMBER),
+        subscription_id=since(12, unless(0, NUMBER)),
+        past_number=since(12, unless(0, NUMBER)),
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a record: all but the payload go by keyword
         self,
         payload: bytes,
         *,
@@ -56,6 +75,8 @@ class Message(Declared):
         partition_key: str | None = None,
         ttl_ms: int = -1,
         scheduled_at_ms: int = NEVER_MS,
+        subscription_id: int = 0,
+        past_number: int = 0,
     ) -> None:
         self.payload = payload
         self.message_id = message_id
@@ -63,6 +84,8 @@ class Message(Declared):
         self.partition_key = partition_key
         self.ttl_ms = ttl_ms
         self.scheduled_at_ms = scheduled_at_ms
+        self.subscription_id = subscription_id
+        self.past_number = past_number
 
 
 @final
@@ -124,6 +147,10 @@ class Entry(Declared):
         self.modified = modified
         self.session_id = session_id
         self.delayed_until_ms = delayed_until_ms
+        # Only while a topic publishes: as those of a message. The copies of a past message have its
+        # number here, and all but the first a new one of their own.
+        self.subscription_id = 0
+        self.past_number = 0
 
     def due_ms(self) -> int:
         """When time changes this message by activating or expiring it; NEVER_MS if it never

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.message import Message
+from shardbus.core.message import NEVER_MS, Message
 
 _NONE: Final = 0xFFFFFFFF
 
@@ -37,7 +37,12 @@ def pack_messages(messages: list[Message], parts: list[bytes]) -> None:
         parts.append(packed_text(message.session_id))
         parts.append(packed_text(message.partition_key))
         parts.append(packed_integer(message.ttl_ms))
-        parts.append(packed_integer(message.scheduled_at_ms))
+        if message.subscription_id:
+            # Such a message is not scheduled.
+            parts.append(packed_integer(-message.subscription_id))
+            parts.append(packed_integer(message.past_number))
+        else:
+            parts.append(packed_integer(message.scheduled_at_ms))
 
 
 @final
@@ -85,6 +90,10 @@ class Unpacker:
         payload = self.piece(self.count())
         message_id, session_id, partition_key = self.text(), self.text(), self.text()
         ttl_ms, scheduled_at_ms = self.integer(), self.integer()
+        subscription_id = past_number = 0
+        if scheduled_at_ms < 0:
+            subscription_id, scheduled_at_ms = -scheduled_at_ms, NEVER_MS
+            past_number = self.integer()
         return Message(
             payload,
             message_id=message_id,
@@ -92,4 +101,6 @@ class Unpacker:
             partition_key=partition_key,
             ttl_ms=ttl_ms,
             scheduled_at_ms=scheduled_at_ms,
+            subscription_id=subscription_id,
+            past_number=past_number,
         )

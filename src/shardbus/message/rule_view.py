@@ -11,6 +11,7 @@ from shardbus.codec.types import Timestamp
 from shardbus.codec.types import Value as AmqpValue
 from shardbus.core import message_fields
 from shardbus.core.errors import Refused
+from shardbus.core.message import NEVER_MS, Entry
 from shardbus.core.message_fields import FIELDS, field_named
 from shardbus.core.properties import pack
 from shardbus.message.revision import Revision, revise
@@ -106,6 +107,19 @@ class RuleView:
             return values.moment_of_ms(head.scheduled_enqueue_ms)
         field = _BY_NUMBER[number]
         return head.text(field.name) if field.is_sent and field.is_text() else None
+
+
+def entry_value(entry: Entry, number: int) -> Value:
+    """The system property of this number, if the bus sets it when it stores a message."""
+    if number in (message_fields.SEQUENCE_NUMBER, message_fields.ENQUEUED_SEQUENCE_NUMBER):
+        return entry.sequence_number
+    if number == message_fields.ENQUEUED_TIME:
+        return values.moment_of_ms(entry.enqueued_at_ms)
+    if number == message_fields.EXPIRES_AT and entry.expires_at_ms != NEVER_MS:
+        return values.moment_of_ms(entry.expires_at_ms)
+    if number == message_fields.SIZE:
+        return entry.size_bytes
+    return None
 
 
 def rewrite(payload: bytes, changes: Changes) -> bytes:

@@ -265,6 +265,8 @@ class Keeper:
         if not view.is_member:
             self._join(view, now_ms)
             return
+        # This timeline has our row. If it has another process's later, that process came after us.
+        self._joined_on = view.timeline
         self._lease_until_ms = self._sent_ms + LEASE_MS
         if not self._is_settled and now_ms >= self._settled_at_ms:
             self._settle()

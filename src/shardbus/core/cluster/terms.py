@@ -3,15 +3,15 @@
 from typing import Final
 
 # From one beat to the next.
-BEAT_MS: Final = 1_000
+BEAT_MS: Final = 500
 # How long a broker serves after it sent the last beat that was answered.
 LEASE_MS: Final = 3_000
 # A member whose counter does not change for this long is dead. The difference to the lease allows
 # for clocks of different rates, and for the time between reading a clock and acting.
-SILENCE_MS: Final = 5_000
+SILENCE_MS: Final = 4_500
 # How many slots a broker takes or gives at once: the fragments of each must be loaded.
 MOVES_AT_ONCE: Final = 4
 # For how many beats nothing must have changed before slots move between brokers.
-CALM_BEATS: Final = 3
+CALM_BEATS: Final = 6
 
 assert BEAT_MS < LEASE_MS < SILENCE_MS

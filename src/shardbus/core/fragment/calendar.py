@@ -9,6 +9,7 @@ from typing import Final, final
 from shardbus.core.fragment.change import Remove
 from shardbus.core.fragment.counting import count_out
 from shardbus.core.fragment.ledger import Ledger
+from shardbus.core.lifecycle import rows as events
 from shardbus.core.message import (
     ACTIVE,
     AT_ONCE_MS,
@@ -115,6 +116,10 @@ class Calendar:
             counters.last_counter += 1
             entries.append(self._successor(old, counters.last_counter, now_ms))
         ledger.changes.append(Remove([old.sequence_number for old in scheduled]))
+        if ledger.journal is not None:
+            ledger.journal.moved(events.DUE, scheduled)
+            event = events.PUBLISH if ledger.rules.is_topic else events.ENQUEUE
+            ledger.journal.entered(event, entries, None)
         if ledger.rules.is_topic:
             ledger.publish(entries)
         else:

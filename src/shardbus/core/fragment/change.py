@@ -18,9 +18,10 @@ class Append:
 
 @final
 class AppendReserved:
-    """New scheduled messages whose sequence numbers an earlier commit reserved.
+    """New messages whose sequence numbers an earlier commit passed: scheduled ones for which they
+    were reserved, or those with which a subscription is filled.
 
-    No message had one of these numbers before.
+    No message of the fragment had one of these numbers before.
     """
 
     def __init__(self, entries: list[Entry]) -> None:
@@ -95,11 +96,19 @@ class StagePut:
     """A piece of a stage, which nobody sees yet. It replaces a piece of the same number.
 
     `payloads` are stored beside `data`, so that `Adopt` can make messages of them in place.
+    `is_new`: no piece had this number before, so the store need not look for one.
     """
 
     def __init__(
-        self, stage: bytes, piece: int, data: bytes, payloads: list[bytes] | None = None
+        self,
+        stage: bytes,
+        piece: int,
+        data: bytes,
+        payloads: list[bytes] | None = None,
+        *,
+        is_new: bool = False,
     ) -> None:
+        self.is_new = is_new
         self.stage = stage
         self.piece = piece
         self.data = data

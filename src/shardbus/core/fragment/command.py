@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import final
 
 from shardbus.core.declared import Asked
+from shardbus.core.lifecycle.command import LifecycleRead, ReadLifecycle
 from shardbus.core.limits import STATE_BYTES_MAX
 from shardbus.core.messages.command import MessageCommand, MessageReply
 from shardbus.core.readers.command import ReaderCommand, ReaderReply
+from shardbus.core.sealing.command import SealingCommand, SealingReply
 from shardbus.core.sessions.command import SessionCommand, SessionReply
 from shardbus.core.stages.command import PublishOn, StageCommand, StageReply
 from shardbus.core.tickets.command import AskTickets, Judged
@@ -32,6 +34,7 @@ class FragmentRules:
         is_partitioned: bool = False,
         state_bytes_max: int = STATE_BYTES_MAX,
         is_topic: bool = False,
+        lifecycle: bool = False,
     ) -> None:
         self.lock_ms = lock_ms
         self.delivery_count_max = delivery_count_max
@@ -43,6 +46,7 @@ class FragmentRules:
         self.is_partitioned = is_partitioned  # True: a duplicate has the same partition key too
         self.state_bytes_max = state_bytes_max
         self.is_topic = is_topic  # True: active messages are published, not kept
+        self.lifecycle = lifecycle  # True: every event of a message is recorded
 
 
 @final
@@ -77,6 +81,8 @@ ClientCommand = (
     | AskTickets
     | ReaderCommand
     | StageCommand
+    | ReadLifecycle
+    | SealingCommand
 )
 """The commands that come from gateways."""
 
@@ -93,4 +99,6 @@ Reply = (
     | Judged
     | ReaderReply
     | StageReply
+    | LifecycleRead
+    | SealingReply
 )

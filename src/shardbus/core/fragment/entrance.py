@@ -7,17 +7,30 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, QUOTA_EXCEEDED, Refused
+from shardbus.core.fragment.backfill_boundary import BackfillBoundary
 from shardbus.core.fragment.change import Adopt, Append, AppendReserved, ForgetIds, Remember, Update
 from shardbus.core.fragment.command import Command
 from shardbus.core.fragment.counting import count_in
 from shardbus.core.fragment.family import Handler
 from shardbus.core.fragment.ledger import Ledger
+from shardbus.core.lifecycle import rows as events
+from shardbus.core.lifecycle.journal import Journal
 from shardbus.core.limits import DIGEST_BYTES
-from shardbus.core.message import ACTIVE, AT_ONCE_MS, NEVER_MS, SCHEDULED, Entry, Message
-from shardbus.core.messages.command import Send, Sent, Ticket
-from shardbus.core.messages.history import History, Sifted
-from shardbus.core.sequence import counter_of, sequence_number
+from shardbus.core.message import (
+    ACTIVE,
+    AT_ONCE_MS,
+    DEAD_LETTER_LINE,
+    NEVER_MS,
+    SCHEDULED,
+    Entry,
+    Message,
+)
+from shardbus.core.messages.command import Done, Send, Sent, Ticket
+from shardbus.core.messages.duplicate_history import History, Sifted, by_age, count_in_page
+from shardbus.core.sealing.command import IdsTold, LearnIds
+from shardbus.core.sealing.seal import FragmentSeal
+from shardbus.core.sequence import counter_of, fragment_of, sequence_number
 from shardbus.core.stages.record import ReadPiece
 from shardbus.core.tickets.command import AskTickets, Judged
 from shardbus.core.tickets.table import Tickets
@@ -25,6 +38,10 @@ from shardbus.core.transactions.command import Reserved
 from shardbus.core.transactions.promised_keys import PromisedKeys
 
 NO_SESSION_REASON: Final = "Session id is null."
+# How many bytes of ids a fragment tells at once, and how finely their ages are kept.
+IDS_PAGE_BYTES: Final = 64 * 1024
+IDS_AGES: Final = 100
+
 NO_SESSION_TEXT: Final = (
     "Session enabled entity doesn't allow a message whose session identifier is null"
 )
@@ -44,12 +61,14 @@ class Entrance(Handler):
     ) -> None:
         self.tickets = Tickets(records, loaded_at_ms)
         self.promised_keys = PromisedKeys()
+        self.seal = FragmentSeal(records)
         self._fragment_number = fragment_number
         self._ledger = ledger
         self._history = history
         # Ids are dated as if the wall clock had not been set since the fragment was loaded. So no
         # id is forgotten early, and a wrong clock does not make the fragment forget all of them.
         self._ids_ahead_ms = loaded_at_ms - ledger.steady_ms
+        self._boundary = BackfillBoundary(records, ledger.counters.last_counter)
         # When to check whether all remembered ids have expired, in case nobody sends any more.
         self.deadline_ms = NEVER_MS
         if history.is_stored():
@@ -103,7 +122,7 @@ class Entrance(Handler):
             return
         if rules.duplicate_window_ms > 0:
             until_ms = self._ids_at_ms() - rules.duplicate_window_ms
-            sifted = self._history.sift(messages, rules.is_partitioned, until_ms)
+            sifted = self._sifted(messages, until_ms)
             self._check_room(len(sifted.digests) // DIGEST_BYTES, until_ms)
 
     def check_id_count(self, count: int) -> None:
@@ -139,13 +158,17 @@ class Entrance(Handler):
             known = set(self._sift(messages, now_ms, is_checked=True).duplicates)
             reserved = [each for at, each in enumerate(reserved) if at not in known]
         waiting: list[Entry] = []
+        keys: list[str | None] = []
         due: list[Message] = []
         for number, message in reserved:
             if message.scheduled_at_ms > now_ms:
+                keys.append(_key_of(message))
                 waiting += self._entries([message], counter_of(number), now_ms)
             else:
                 due.append(message)
         if waiting:
+            if ledger.journal is not None:
+                ledger.journal.entered(events.SCHEDULE, waiting, keys)
             ledger.place(waiting)
             ledger.changes.append(AppendReserved(waiting))
         if due:
@@ -153,26 +176,77 @@ class Entrance(Handler):
 
     def _sift(self, messages: list[Message], now_ms: int, *, is_checked: bool) -> Sifted:
         """The messages that are not duplicates; their ids are remembered from now on."""
-        rules = self._ledger.rules
-        until_ms = self._ids_at_ms() - rules.duplicate_window_ms
-        sifted = self._history.sift(messages, rules.is_partitioned, until_ms)
+        until_ms = self._ids_at_ms() - self._ledger.rules.duplicate_window_ms
+        sifted = self._sifted(messages, until_ms)
         if not is_checked:
             self._check_room(len(sifted.digests) // DIGEST_BYTES, until_ms)
         self._remember(sifted.digests, now_ms)
+        if self._ledger.journal is not None:
+            self._ledger.journal.dropped([_key_of(messages[at]) for at in sifted.duplicates])
         self._count_duplicates(len(sifted.duplicates))
         return sifted
+
+    def _sifted(self, messages: list[Message], until_ms: int) -> Sifted:
+        is_partitioned, has_both = self._ledger.rules.is_partitioned, self.seal.has_both_forms
+        return self._history.sift(messages, is_partitioned, until_ms, has_both_forms=has_both)
+
+    # Ids that another map takes over.
+
+    def id_count(self) -> int:
+        """How many ids are remembered; a few of them may have expired."""
+        return len(self._history)
+
+    def tell_ids(self, start: int) -> IdsTold:
+        at_ms = self._ids_at_ms()
+        until_ms = at_ms - self._ledger.rules.duplicate_window_ms
+        page, following = self._history.page(start, at_ms, until_ms, IDS_PAGE_BYTES)
+        return IdsTold(page, following, self.seal.has_both_forms)
+
+    def learn_ids(self, command: LearnIds, now_ms: int) -> Done:
+        """Remember the ids of a former fragment for the rest of their window."""
+        ids_at_ms, window_ms = self._ids_at_ms(), self._ledger.rules.duplicate_window_ms
+        self._check_room(count_in_page(command.page), ids_at_ms - window_ms)
+        unit_ms = max(window_ms // IDS_AGES, 1)
+        for age_ms, digests in by_age(command.page, unit_ms).items():
+            self._history.add(ids_at_ms - age_ms, digests)
+            self._history.note_stored(now_ms - age_ms)
+            self._ledger.changes.append(Remember(now_ms - age_ms, digests))
+        if command.has_both_forms and not self.seal.has_both_forms:
+            self._ledger.changes.append(self.seal.note_both_forms(True))
+        if self.deadline_ms == NEVER_MS:
+            self._note_deadline(window_ms)
+        return Done()
 
     def _enter(self, messages: list[Message], now_ms: int) -> int:
         """Number new messages and let them in; returns the counter of the first."""
         ledger = self._ledger
         first = ledger.counters.last_counter + 1
+        if ledger.rules.is_topic:
+            past = [message for message in messages if message.past_number]
+            if past:
+                self._publish_again(past, now_ms)
+                messages = [message for message in messages if not message.past_number]
         entries = self._entries(messages, first, now_ms)
         ledger.counters.last_counter += len(entries)
+        if ledger.journal is not None:
+            _note_entered(ledger.journal, entries, messages, is_topic=ledger.rules.is_topic)
         if ledger.rules.is_topic:
             ledger.publish(entries)
         else:
             ledger.enter(entries)
         return first
+
+    def _publish_again(self, messages: list[Message], now_ms: int) -> None:
+        """Publish messages under the numbers that the topic gave them long ago."""
+        entries: list[Entry] = []
+        for message in messages:
+            [entry] = self._entries([message], counter_of(message.past_number), now_ms)
+            entry.past_number = entry.sequence_number
+            entries.append(entry)
+        if self._ledger.journal is not None:
+            keys = [_key_of(message) for message in messages]
+            self._ledger.journal.entered(events.PUBLISH, entries, keys)
+        self._ledger.publish(entries)
 
     def takes_plain(self, messages: list[Message]) -> bool:
         """Whether only the times to live of these messages matter when they are published later."""
@@ -196,6 +270,8 @@ class Entrance(Handler):
         counters.last_counter += piece.count
         ledger.adopt(piece.count, piece.size_bytes)
         first_number = sequence_number(self._fragment_number, first)
+        if ledger.journal is not None:
+            ledger.journal.adopted(events.ENQUEUE, first_number, piece.count)
         ledger.changes.append(
             Adopt(stage, number, first_number, piece.count, now_ms, expires_at_ms)
         )
@@ -218,6 +294,53 @@ class Entrance(Handler):
     def deliver(self, entries: list[Entry]) -> None:
         """Take over copies of what a topic published. None is refused."""
         ledger = self._ledger
+        past = [entry for entry in entries if entry.past_number == entry.sequence_number]
+        if past:
+            entries = [entry for entry in entries if entry.past_number != entry.sequence_number]
+        if entries:
+            begun = self._boundary.begin(entries[0].sequence_number)
+            if begun is not None:
+                ledger.changes.append(begun)
+        if past:
+            filled = self._boundary.fill(past)
+            self._fill(filled)
+            # A message that was here before, or is filled in already, had its further copies then.
+            numbers = {entry.sequence_number for entry in filled}
+            entries = [
+                entry for entry in entries if not entry.past_number or entry.past_number in numbers
+            ]
+        if entries:
+            self._take_over(entries)
+
+    def _fill(self, entries: list[Entry]) -> None:
+        """Take over earlier messages of the topic at their places in the order."""
+        if not entries:
+            return
+        ledger = self._ledger
+        ledger.changes.append(self._boundary.change())
+        last = sequence_number(self._fragment_number, ledger.counters.last_counter)
+        late = [entry for entry in entries if entry.sequence_number <= last]
+        if late:
+            ledger.changes.append(AppendReserved(late))
+            for entry in late:
+                self._adapt(entry)
+                if entry.reason is not None:
+                    entry.line, entry.expires_at_ms = DEAD_LETTER_LINE, NEVER_MS
+                count_in(ledger.counters, entry)
+                ledger.arrived += 1
+                ledger.wait_again(entry)
+            if ledger.journal is not None:
+                ledger.journal.at_ms = late[-1].enqueued_at_ms
+                ledger.journal.entered(events.ENQUEUE, late, None)
+                for entry in late:
+                    if entry.reason is not None:
+                        ledger.journal.moved(events.DEAD_LETTER, [entry], entry.reason)
+        if len(late) < len(entries):
+            self._take_over(entries[len(late) :])
+
+    def _take_over(self, entries: list[Entry]) -> None:
+        """Take over copies whose numbers are greater than all others here."""
+        ledger = self._ledger
         welcome: list[Entry] = []
         dead: list[Entry] = []
         for entry in entries:
@@ -228,6 +351,9 @@ class Entrance(Handler):
             else:
                 dead.append(entry)
         ledger.counters.last_counter = counter_of(entries[-1].sequence_number)
+        if ledger.journal is not None:
+            ledger.journal.at_ms = entries[-1].enqueued_at_ms
+            ledger.journal.entered(events.ENQUEUE, entries, None)
         ledger.changes.append(Append(entries))
         ledger.place(welcome)
         for entry in dead:
@@ -247,6 +373,8 @@ class Entrance(Handler):
         until_ms = now_ms - window_ms
         if self._history.must_forget(until_ms, ids_at_ms, 0):
             self._ledger.changes.append(ForgetIds(until_ms))
+        if self.seal.has_both_forms:
+            self._ledger.changes.append(self.seal.note_both_forms(False))
 
     def _ids_at_ms(self) -> int:
         return self._ledger.steady_ms + self._ids_ahead_ms
@@ -264,10 +392,28 @@ class Entrance(Handler):
         return ledger.counters.total_bytes() + ledger.subscribed_bytes + ledger.staged_bytes
 
     def check_kind(self, messages: list[Message]) -> None:
-        """Refused when the fragment is full, or does not accept messages of this kind."""
+        """Refused when the fragment is sealed or full, or does not accept messages of this kind."""
+        self.seal.check()
         self._check_size()
         if self._ledger.sessions is not None:
             _check_sessions(messages)
+
+    def check_past(self, messages: list[Message]) -> None:
+        """Refused unless the past numbers of these messages were given out here, and ascend."""
+        last = 0
+        for message in messages:
+            number = message.past_number
+            if number == 0:
+                continue
+            is_known = counter_of(number) <= self._ledger.counters.last_counter
+            if fragment_of(number) != self._fragment_number or not is_known or number <= last:
+                raise Refused(
+                    INVALID_ARGUMENT,
+                    f"Sequence number {number} was not given out by fragment "
+                    f"{self._fragment_number} of this topic, or comes after {last}: only what the "
+                    "topic has published can be filled in, in the order of the numbers.",
+                )
+            last = number
 
     def _check_size(self) -> None:
         if self._ledger.shortage:
@@ -332,18 +478,18 @@ class Entrance(Handler):
             if expires_at_ms != NEVER_MS and state == ACTIVE and not is_topic:
                 ledger.note_due(expires_at_ms)
             payload = message.payload
-            entries.append(
-                Entry(
-                    number,
-                    payload,
-                    len(payload),
-                    enqueued_at_ms=now_ms,
-                    expires_at_ms=expires_at_ms,
-                    state=state,
-                    session_id=message.session_id if keeps_session else None,
-                    delayed_until_ms=delayed_until_ms,
-                )
+            entry = Entry(
+                number,
+                payload,
+                len(payload),
+                enqueued_at_ms=now_ms,
+                expires_at_ms=expires_at_ms,
+                state=state,
+                session_id=message.session_id if keeps_session else None,
+                delayed_until_ms=delayed_until_ms,
             )
+            entry.subscription_id = message.subscription_id
+            entries.append(entry)
             number += 1
         return entries
 
@@ -361,6 +507,23 @@ class Entrance(Handler):
         elif entry.session_id is None and entry.reason is None:
             entry.reason = NO_SESSION_REASON
             entry.description = f"{NO_SESSION_TEXT}."
+
+
+def _key_of(message: Message) -> str | None:
+    return message.session_id or message.partition_key
+
+
+def _note_entered(
+    journal: Journal, entries: list[Entry], messages: list[Message], *, is_topic: bool
+) -> None:
+    """Note new messages, the scheduled ones apart from the others."""
+    now = events.PUBLISH if is_topic else events.ENQUEUE
+    keys = [_key_of(message) for message in messages]
+    if all(entry.state == ACTIVE for entry in entries):
+        journal.entered(now, entries, keys)
+        return
+    for entry, key in zip(entries, keys, strict=True):
+        journal.entered(now if entry.state == ACTIVE else events.SCHEDULE, [entry], [key])
 
 
 def _check_sessions(messages: list[Message]) -> None:

@@ -12,7 +12,9 @@ from typing import Final, final
 
 from shardbus.core.declared import (
     FAMILIES,
+    OF_LIFECYCLE,
     OF_READERS,
+    OF_SEALING,
     OF_SESSIONS,
     OF_STAGES,
     OF_TICKETS,
@@ -20,14 +22,10 @@ from shardbus.core.declared import (
     OF_TRANSFERS,
     Asked,
 )
-from shardbus.core.errors import (
-    MESSAGE_LOCK_LOST,
-    SERVER_BUSY,
-    Refused,
-)
+from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.calendar import Calendar
-from shardbus.core.fragment.change import Change, Counters
+from shardbus.core.fragment.change import Change, Counters, Update
 from shardbus.core.fragment.command import (
     Command,
     Configure,
@@ -40,14 +38,16 @@ from shardbus.core.fragment.command import (
 from shardbus.core.fragment.entrance import Entrance
 from shardbus.core.fragment.family import Handler
 from shardbus.core.fragment.handover import HandOver, handed_over, take_over
-from shardbus.core.fragment.intake import Intake
 from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.fragment.line import Line
 from shardbus.core.fragment.need import Need
+from shardbus.core.fragment.store_reads import StoreReads
 from shardbus.core.fragment.supply import Supply
+from shardbus.core.lifecycle import rows as events
+from shardbus.core.lifecycle.journal import opened
+from shardbus.core.lifecycle.telling import Telling
 from shardbus.core.limits import DEFERRED_COUNT_MAX, LOCKS_ENDED_MAX
 from shardbus.core.message import (
-    DEFERRED,
     MAIN_LINE,
     NEVER_MS,
     SESSIONS,
@@ -71,16 +71,17 @@ from shardbus.core.messages.command import (
     Send,
     Settle,
 )
-from shardbus.core.messages.deferred import check_bytes, not_found
-from shardbus.core.messages.history import History
+from shardbus.core.messages.deferred import check_bytes, check_locks, find_deferred
+from shardbus.core.messages.duplicate_history import History
 from shardbus.core.messages.numbered import take_numbered
+from shardbus.core.messages.purging import purge
 from shardbus.core.messages.settling import LOCK_LOST_TEXT, Settling
 from shardbus.core.readers.claiming import Claiming
 from shardbus.core.readers.record import ReaderStanding
 from shardbus.core.runs import Runs
 from shardbus.core.sequence import check_numbers, lock_token
 from shardbus.core.sessions.holding import NoHolds, SessionHolds, not_received_so
-from shardbus.core.sessions.table import HeldSession, session_of
+from shardbus.core.sessions.table import HeldSession
 from shardbus.core.stages.staging import Staging
 from shardbus.core.transactions.committing import FragmentTransactions
 from shardbus.core.transfers.transferring import Transfers
@@ -102,7 +103,7 @@ class Outcome:
 class Fragment:
     """One fragment with its lines: main, dead-letter and transfer dead-letter.
 
-    `intake` takes over what was read from the store; `tickets` adds its own changes to a commit.
+    `reads` takes over what was read from the store; `tickets` adds its own changes to a commit.
 
     Every call gets two readings of time: `now_ms` of the wall clock, for moments, and `steady_ms`
     of a clock that is never set, for durations. With NEVER_MS as `steady_ms` both are `now_ms`.
@@ -128,33 +129,27 @@ class Fragment:
         self._locks = self._ledger.locks
         self._lines = self._ledger.lines
         self._sessions = self._ledger.sessions
-        self._holds: SessionHolds | None = None
-        if self._sessions is not None:
-            self._holds = SessionHolds(number, self._ledger, self._sessions)
         kept = {} if records is None else records
         known = History() if history is None else history
         self._entrance = Entrance(number, self._ledger, known, kept, loaded_at_ms)
+        self._holds: SessionHolds | None = None
+        if self._sessions is not None:
+            seal = self._entrance.seal
+            self._holds = SessionHolds(number, self._ledger, self._sessions, seal)
         self.tickets = self._entrance.tickets
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
         self._supply = Supply(self._ledger)
         self._staging = Staging(number, self._ledger, self._entrance, self._supply, kept)
+        ledger = self._ledger
         self._transactions = FragmentTransactions(
-            self._ledger,
-            self._supply,
-            self._entrance,
-            self._settling,
-            self._staging,
-            self._holds,
-            kept,
+            ledger, self._supply, self._entrance, self._settling, self._staging, self._holds, kept
         )
-        transfers = Transfers(
-            number, self._ledger, self._supply, self._entrance, kept, loaded_at_ms
-        )
+        transfers = Transfers(number, ledger, self._supply, self._entrance, kept, loaded_at_ms)
         self._readers = self._ledger.readers
         self._readers.load(kept, self._ledger.steady_ms)
         self._claiming = Claiming(number, self._ledger, self._supply)
-        self.intake = Intake(self._ledger, self._supply, self._holds)
+        self.reads = StoreReads(self._ledger, self._supply, self._holds, self._claiming.sessions)
         self._handlers = [_NOBODY] * FAMILIES
         self._handlers[OF_SESSIONS] = NoHolds() if self._holds is None else self._holds
         self._handlers[OF_TRANSACTIONS] = self._transactions
@@ -162,7 +157,11 @@ class Fragment:
         self._handlers[OF_TICKETS] = self._entrance
         self._handlers[OF_READERS] = self._claiming
         self._handlers[OF_STAGES] = self._staging
+        self._handlers[OF_SEALING] = self._transactions.sealing
         self._delivered: list[Entry] = []
+        self._journal = opened(kept, loaded_at_ms, self._ledger.steady_ms, is_on=rules.lifecycle)
+        self._ledger.journal = self._journal if rules.lifecycle else None
+        self._handlers[OF_LIFECYCLE] = Telling(self._journal, self._supply)
         # How often changes were stored since it was loaded: unless this rises, no count changes.
         self.commits = 0
 
@@ -174,17 +173,19 @@ class Fragment:
         """
         self._read_clock(now_ms, steady_ms)
         if isinstance(command, AboutMessages):
-            return self.intake.need(command)
+            return self.reads.need(command)
         return self._handler(command).need(command, now_ms)
 
     def _read_clock(self, now_ms: int, steady_ms: int) -> None:
         self._ledger.steady_ms = now_ms if steady_ms == NEVER_MS else steady_ms
+        if self._ledger.journal is not None:
+            self._ledger.journal.at_ms = now_ms
 
     def apply(self, command: Command, now_ms: int, steady_ms: int = NEVER_MS) -> Outcome:
         """Decide a command. `Refused` means that nothing has changed."""
         self._read_clock(now_ms, steady_ms)
         self._ledger.changes = []
-        self.intake.begin()
+        self.reads.begin()
         reply = self._decide(command, now_ms)
         return Outcome(self._ledger.changes, reply)
 
@@ -223,7 +224,7 @@ class Fragment:
             return self._receive_numbered(command, now_ms)
         if isinstance(command, Cancel):
             numbers = command.sequence_numbers
-            return self._transactions.scheduling.cancel(numbers, self._supply.entries)
+            return self._transactions.scheduled.cancel(numbers, self._supply.entries)
         if isinstance(command, Purge):
             return self._purge(command, now_ms)
         if isinstance(command, (SetAside, Configure, Tick)):
@@ -249,7 +250,7 @@ class Fragment:
         when it would reach an expired message, or one whose payload only the store has.
         """
         self._read_clock(now_ms, steady_ms)
-        line = self.intake.line(command.line, command.session)
+        line = self.reads.line(command.line, command.session)
         if line is None or not command.is_locking:
             return None
         count_max = min(command.count_max, self._bounds.locks_max - len(self._locks))
@@ -265,6 +266,8 @@ class Fragment:
         """Replace the rules. Whether sessions are required cannot change."""
         assert rules.requires_session == (self._sessions is not None)
         self._ledger.rules = rules
+        self._journal.switch(self._ledger.steady_ms, is_on=rules.lifecycle)
+        self._ledger.journal = self._journal if rules.lifecycle else None
         return Done()
 
     def deadline_ms(self) -> int:
@@ -274,7 +277,7 @@ class Fragment:
         at_ms = sooner(at_ms, self._staging.deadline_ms)
         if self._sessions is not None:
             at_ms = sooner(at_ms, self._sessions.next_deadline_ms())
-        return at_ms
+        return sooner(at_ms, self._journal.deadline_ms)
 
     def due_at_ms(self) -> int:
         """When `due_in` has something to do, by the wall clock; NEVER_MS if nothing is pending."""
@@ -373,9 +376,19 @@ class Fragment:
     ) -> list[Change]:
         """Expire and activate the due messages that were read while no command was applied."""
         self._ledger.changes = []
-        self.intake.begin()
+        self._journal.at_ms = now_ms
+        self.reads.begin()
         self._calendar.turn(entries, damaged, next_due_ms, now_ms)
         return self._ledger.changes
+
+    # The lifecycle of messages.
+
+    def records(self) -> list[Change]:
+        """The changes that store the events since the last call; for every commit, at its end."""
+        if self._ledger.shortage:
+            self._journal.give_up()
+            return []
+        return self._journal.take()
 
     # Another broker goes on with it.
 
@@ -426,18 +439,19 @@ class Fragment:
     def deliver(self, entries: list[Entry]) -> list[Change]:
         """Take over copies that the topic's fragment published, with the numbers it gave them.
 
-        The numbers ascend, also from one delivery to the next. Nothing is refused: a copy that
-        cannot be received becomes a dead letter, and so does a copy that comes with a reason.
+        The numbers ascend, also from one delivery to the next, except those of earlier messages
+        with which a subscription is filled. Nothing is refused: a copy that cannot be received
+        becomes a dead letter, and so does a copy that comes with a reason.
         """
         self._ledger.changes = []
-        self.intake.begin()
+        self.reads.begin()
         self._entrance.deliver(entries)
         return self._ledger.changes
 
     # Receiving.
 
     def _receive(self, command: Receive, now_ms: int) -> Received:
-        line = self.intake.line(command.line, command.session)
+        line = self.reads.line(command.line, command.session)
         if line is None:
             raise not_received_so(command.session)
         room = self._bounds.locks_max - len(self._locks)
@@ -448,13 +462,20 @@ class Fragment:
         if command.session == NO_SESSION:
             self._supply.want(command.line)
         if command.is_locking:
-            deliveries = self._lock(entries, command.session, command.token_seed, now_ms)
+            deliveries = self._lock(
+                entries, command.session, command.token_seed, now_ms, command.receiver
+            )
         else:
             deliveries = self._hand_out(self._with_payload(entries))
-        return Received(deliveries, self._is_line_ready(line))
+        return Received(deliveries, self._entrance.seal.is_left(line) or self._is_line_ready(line))
 
     def _lock(
-        self, entries: list[Entry], session: bytes, token_seed: bytes, now_ms: int
+        self,
+        entries: list[Entry],
+        session: bytes,
+        token_seed: bytes,
+        now_ms: int,
+        receiver: str = "",
     ) -> list[Delivery]:
         held: HeldSession | None = None
         deadline_ms = self._ledger.steady_ms + self._ledger.rules.lock_ms
@@ -478,13 +499,15 @@ class Fragment:
         elif entries:
             self._locks.hold(entries, tokens, deadline_ms)
         self._delivered += entries
+        if self._ledger.journal is not None:
+            self._ledger.journal.locked(entries, receiver, self._ledger.steady_ms)
         return deliveries
 
     def _hand_out(self, entries: list[Entry]) -> list[Delivery]:
         """The deliveries of a receive-and-delete: the messages are removed before they are handed
         over.
         """
-        self._ledger.forget(entries)
+        self._ledger.forget(entries, events.RECEIVE)
         return [Delivery(entry, entry.payload, entry.delivery_count, b"", 0) for entry in entries]
 
     def _with_payload(self, entries: list[Entry]) -> list[Entry]:
@@ -500,35 +523,18 @@ class Fragment:
         numbers = command.sequence_numbers
         session = self._session_for(command.line, command.session)
         check_numbers(numbers, DEFERRED_COUNT_MAX)
-        entries: list[Entry] = []
-        for number in numbers:
-            entry = self._supply.entries.get(number)
-            if (
-                entry is None
-                or entry.line != command.line
-                or entry.state != DEFERRED
-                or self._ledger.is_taken(number)
-                or entry.is_expired(now_ms)
-                or (session is not None and session_of(entry) != session)
-            ):
-                raise not_found(number, "deferred")
-            entries.append(entry)
+        entries = find_deferred(self._ledger, command, self._supply.entries, session, now_ms)
         check_bytes(entries)
         if not command.is_locking:
             return Received(self._hand_out(entries), False)
-        if len(self._locks) + len(entries) > self._bounds.locks_max:
-            raise Refused(
-                SERVER_BUSY,
-                f"Fragment {self.number} has {len(self._locks)} locked messages, its maximum: "
-                "settle some of them, or try again later.",
-            )
+        check_locks(self._ledger, self.number, len(entries))
         for entry in entries:
             if entry.payload is None:
                 self._ledger.lacking_bytes += entry.size_bytes
         return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
 
     def _receive_numbered(self, command: ReceiveNumbered, now_ms: int) -> Received:
-        if self.intake.line(command.line, NO_SESSION) is None:
+        if self.reads.line(command.line, NO_SESSION) is None:
             raise not_received_so(NO_SESSION)
         numbers = command.sequence_numbers
         check_numbers(numbers, DEFERRED_COUNT_MAX)
@@ -565,24 +571,13 @@ class Fragment:
     # Removing, and time.
 
     def _purge(self, command: Purge, now_ms: int) -> Purged:
-        line = self.intake.line(command.line, command.session)
+        line = self.reads.line(command.line, command.session)
         if line is None:
             raise not_received_so(command.session)
-        entries = self._ledger.take(line, command.count_max, now_ms)
-        until_ms = command.enqueued_until_ms
-        is_over = False
-        if until_ms != NEVER_MS:
-            for position, entry in enumerate(entries):
-                if entry.enqueued_at_ms > until_ms:
-                    for later in entries[position:]:
-                        self._ledger.wait_again(later)
-                    entries = entries[:position]
-                    is_over = True
-                    break
-        self._ledger.forget(entries)
+        purged = purge(self._ledger, line, command, now_ms)
         if command.session == NO_SESSION:
             self._supply.want(command.line)
-        return Purged(len(entries), not is_over and (len(line) > 0 or line.has_tail))
+        return purged
 
     def _tick(self, now_ms: int) -> Done:
         if expired := self._locks.expire(self._ledger.steady_ms):
@@ -593,4 +588,6 @@ class Fragment:
         self._staging.end_overdue()
         self._calendar.tick()
         self._entrance.forget_expired_ids(now_ms)
+        if self._journal.is_due(self._ledger.steady_ms):
+            self._ledger.changes.append(Update([]))  # A commit even without another change.
         return Done()

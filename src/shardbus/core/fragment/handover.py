@@ -16,6 +16,9 @@ from shardbus.core.sequence import TOKEN_BYTES
 from shardbus.core.sessions.table import HeldSession
 
 FORMAT: Final = 1
+# With the tokens of sessions that can be taken over; written only where there are some, because the
+# release before does not know it.
+SHARING_FORMAT: Final = 2
 
 
 @final
@@ -29,18 +32,23 @@ class HandedLocks:
         numbers: list[int],
         session_id: str | None = None,
         session: bytes = b"",
+        shared: bytes = b"",
     ) -> None:
         self.left_ms = left_ms
         self.tokens = tokens
         self.numbers = numbers
         self.session_id = session_id
         self.session = session
+        self.shared = shared
 
-    def pack(self, parts: list[bytes]) -> None:
+    def pack(self, parts: list[bytes], is_sharing: bool) -> None:
         parts.append(packed_integer(self.left_ms))
         parts.append(packed_text(self.session_id))
         if self.session_id is not None:
             parts.append(self.session)
+            if is_sharing:
+                parts.append(packed_count(len(self.shared)))
+                parts.append(self.shared)
         parts.append(packed_count(len(self.tokens)))
         for token, number in zip(self.tokens, self.numbers, strict=True):
             parts.append(token)
@@ -60,32 +68,39 @@ class HandOver:
         return [number for handed in self.locks for number in handed.numbers]
 
     def packed(self) -> bytes:
-        parts = [bytes([FORMAT]), packed_integer(self.lock_counter), packed_count(len(self.locks))]
+        is_sharing = any(handed.shared for handed in self.locks)
+        parts = [bytes([SHARING_FORMAT if is_sharing else FORMAT])]
+        parts += [packed_integer(self.lock_counter), packed_count(len(self.locks))]
         for handed in self.locks:
-            handed.pack(parts)
+            handed.pack(parts, is_sharing)
         return b"".join(parts)
 
 
 def unpacked(data: bytes) -> HandOver:
     """ValueError when it is something else."""
     unpacker = Unpacker(data)
-    if unpacker.byte() != FORMAT:
+    version = unpacker.byte()
+    if version not in (FORMAT, SHARING_FORMAT):
         raise ValueError("what was handed over has a format that this version does not know")
     lock_counter = unpacker.integer()
-    locks = [_unpacked_locks(unpacker) for _ in range(unpacker.count())]
+    is_sharing = version == SHARING_FORMAT
+    locks = [_unpacked_locks(unpacker, is_sharing) for _ in range(unpacker.count())]
     unpacker.end()
     return HandOver(lock_counter, locks)
 
 
-def _unpacked_locks(unpacker: Unpacker) -> HandedLocks:
+def _unpacked_locks(unpacker: Unpacker, is_sharing: bool) -> HandedLocks:
     left_ms, session_id = unpacker.integer(), unpacker.text()
-    session = b"" if session_id is None else unpacker.piece(TOKEN_BYTES)
+    session = shared = b""
+    if session_id is not None:
+        session = unpacker.piece(TOKEN_BYTES)
+        shared = unpacker.piece(unpacker.count()) if is_sharing else b""
     tokens: list[bytes] = []
     numbers: list[int] = []
     for _ in range(unpacker.count()):
         tokens.append(unpacker.piece(TOKEN_BYTES))
         numbers.append(unpacker.integer())
-    return HandedLocks(left_ms, tokens, numbers, session_id, session)
+    return HandedLocks(left_ms, tokens, numbers, session_id, session, shared)
 
 
 def handed_over(ledger: Ledger) -> HandOver:
@@ -102,7 +117,7 @@ def _handed(ledger: Ledger, batch: LockBatch, held: HeldSession | None) -> Hande
     left_ms = batch.deadline_ms - ledger.steady_ms
     if held is None:
         return HandedLocks(left_ms, tokens, numbers)
-    return HandedLocks(left_ms, tokens, numbers, held.session_id, held.token)
+    return HandedLocks(left_ms, tokens, numbers, held.session_id, held.token, held.shared)
 
 
 def take_over(ledger: Ledger, handed: HandOver, entries: list[Entry | None]) -> None:
@@ -127,15 +142,20 @@ def take_over(ledger: Ledger, handed: HandOver, entries: list[Entry | None]) -> 
             if held:
                 ledger.locks.hold(locked, tokens, deadline_ms)
         else:
-            batch = _hold_session(ledger, locks.session_id, locks.session, deadline_ms)
+            batch = _hold_session(ledger, locks, locks.session_id, deadline_ms)
             ledger.locks.hold_in_session(batch, locked, tokens)
+        if ledger.journal is not None:
+            # A lock that was renewed twice at once is listed twice.
+            ledger.journal.locked(list(dict.fromkeys(locked)), "", ledger.steady_ms)
 
 
-def _hold_session(ledger: Ledger, session_id: str, token: bytes, deadline_ms: int) -> LockBatch:
+def _hold_session(
+    ledger: Ledger, locks: HandedLocks, session_id: str, deadline_ms: int
+) -> LockBatch:
     sessions = ledger.sessions
     if sessions is None:
         raise ValueError(f"session {session_id!r} was handed over, and the entity has none")
     batch = LockBatch(deadline_ms, [], is_session=True)
     line = sessions.new_line(ledger.counters.lines[MAIN_LINE].count > 0)
-    sessions.hold(HeldSession(session_id, token, line, batch))
+    sessions.hold(HeldSession(session_id, locks.session, line, batch, locks.shared))
     return batch

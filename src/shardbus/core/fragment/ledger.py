@@ -14,6 +14,8 @@ from shardbus.core.fragment.command import FragmentRules
 from shardbus.core.fragment.counting import count_in, count_out
 from shardbus.core.fragment.line import Line
 from shardbus.core.fragment.lock import LockTable
+from shardbus.core.lifecycle import rows as events
+from shardbus.core.lifecycle.journal import Journal
 from shardbus.core.message import (
     ACTIVE,
     DEAD_LETTER_LINE,
@@ -50,6 +52,8 @@ class Ledger:
         self.next_due_ms = next_due_ms
         self.bounds = bounds
         self.changes: list[Change] = []
+        # Where events of messages are noted; None unless the entity asks for it.
+        self.journal: Journal | None = None
         # For a topic: the messages that its subscriptions are to get, and the bytes they hold
         # already.
         self.published: list[Entry] = []
@@ -236,6 +240,12 @@ class Ledger:
         else:
             self.lines[entry.line].put_back(entry)
 
+    def release(self, entries: list[Entry], now_ms: int) -> None:
+        """Give back messages whose delivery did not fail."""
+        if self.journal is not None:
+            self.journal.moved(events.RELEASE, entries)
+        self.give_back(entries, now_ms)
+
     def give_back(self, entries: list[Entry], now_ms: int) -> None:
         """Let unlocked messages wait again, deferred ones in the store. Expired ones are
         removed.
@@ -253,11 +263,18 @@ class Ledger:
 
     # Changing.
 
-    def fail(self, entries: list[Entry], now_ms: int, modified: bytes, delay_ms: int) -> None:
+    def fail(
+        self,
+        entries: list[Entry],
+        now_ms: int,
+        modified: bytes,
+        delay_ms: int,
+        event: int = events.LOCK_LOST,
+    ) -> None:
         """Count failed deliveries, and return the messages to the line or dead-letter them at the
         limit.
 
-        Deliveries from the dead-letter line are not counted.
+        Deliveries from the dead-letter line are not counted. `event` is how they failed.
         """
         limit = self.rules.delivery_count_max
         exhausted: list[Entry] = []
@@ -271,6 +288,8 @@ class Ledger:
                     exhausted.append(entry)
                     continue
             returned.append(entry)
+        if self.journal is not None:
+            self.journal.moved(event, entries)
         if returned:
             if delay_ms > 0:
                 self._delay(returned, now_ms, now_ms + delay_ms)
@@ -299,6 +318,8 @@ class Ledger:
             self._move(entry, DEFERRED)
             deferred.append(entry)
         if deferred:
+            if self.journal is not None:
+                self.journal.moved(events.DEFER, deferred)
             self.changes.append(Update(deferred))
             self.give_back(deferred, now_ms)
         if exhausted:
@@ -316,9 +337,12 @@ class Ledger:
             self._move(entry, ACTIVE)
             self.wait_again(entry)
         if entries:
+            if self.journal is not None:
+                self.journal.moved(events.ACTIVATE, entries)
             self.changes.append(Update(entries))
 
     def _delay(self, entries: list[Entry], now_ms: int, until_ms: int) -> None:
+        delayed: list[Entry] = []
         for entry in entries:
             if entry.state != ACTIVE or entry.is_expired(now_ms):
                 continue
@@ -326,6 +350,9 @@ class Ledger:
             is_sooner = NEVER_MS < expires_at_ms < until_ms
             entry.delayed_until_ms = expires_at_ms if is_sooner else until_ms
             self._move(entry, DELAYED)
+            delayed.append(entry)
+        if self.journal is not None:
+            self.journal.moved(events.DELAY, delayed)
 
     def _move(self, entry: Entry, state: int) -> None:
         count_out(self.counters, entry)
@@ -337,9 +364,9 @@ class Ledger:
     def expire(self, entries: list[Entry]) -> None:
         """End expired messages. Deferred ones are never dead-lettered."""
         if not self.rules.dead_letters_on_expiration:
-            self.forget(entries)
+            self.forget(entries, events.EXPIRE)
             return
-        self.forget([entry for entry in entries if entry.state == DEFERRED])
+        self.forget([entry for entry in entries if entry.state == DEFERRED], events.EXPIRE)
         self.dead_letter(
             [entry for entry in entries if entry.state != DEFERRED],
             EXPIRED,
@@ -355,6 +382,10 @@ class Ledger:
     ) -> None:
         if not entries:
             return
+        if self.journal is not None:
+            is_dead = line == DEAD_LETTER_LINE
+            event = events.DEAD_LETTER if is_dead else events.TRANSFER_DEAD_LETTER
+            self.journal.moved(event, entries, reason)
         for entry in entries:
             count_out(self.counters, entry)
             entry.line = line
@@ -367,9 +398,12 @@ class Ledger:
             self.lines[line].put_back(entry)
         self.changes.append(Update(entries))
 
-    def forget(self, entries: list[Entry]) -> None:
+    def forget(self, entries: list[Entry], event: int) -> None:
+        """Remove messages for good; `event` is the reason."""
         if not entries:
             return
+        if self.journal is not None:
+            self.journal.moved(event, entries)
         self.departed += len(entries)
         for entry in entries:
             if entry.state == ACTIVE:
@@ -421,6 +455,9 @@ class Ledger:
         # The record of a message that was never read into memory is unreadable, so its size is
         # unknown and remains counted.
         unread = [self._unread(number, line_number) for number in numbers]
+        if self.journal is not None:
+            self.journal.moved(events.SET_ASIDE, entries)
+            self.journal.gone(events.SET_ASIDE, numbers)
         self.changes.append(Update(entries + unread))
 
     def set_entries_aside(self, entries: list[Entry]) -> None:
@@ -438,6 +475,8 @@ class Ledger:
         )
         for entry in entries:
             self._move(entry, SET_ASIDE)
+        if self.journal is not None:
+            self.journal.moved(events.SET_ASIDE, entries)
         self.changes.append(Update(entries))
 
     def _unread(self, number: int, line_number: int) -> Entry:

@@ -113,6 +113,16 @@ class NeedStages:
         self.bytes_max = bytes_max
 
 
+@final
+class NeedBlocks:
+    """What is stored under a name between two numbers, as it is: `MessageStore.read_stage`."""
+
+    def __init__(self, stage: bytes, after: int, until: int) -> None:
+        self.stage = stage
+        self.after = after
+        self.until = until
+
+
 Need = (
     NeedPage
     | NeedHeads
@@ -122,4 +132,5 @@ Need = (
     | NeedSessions
     | NeedState
     | NeedStages
+    | NeedBlocks
 )

@@ -27,3 +27,11 @@ READER_ID: Final = 11
 """By line and name: the id that tells a reader from a dropped one of the same name."""
 PUBLISHING: Final = 12
 """By ordinal: the stages of a publication that is decided but not wholly stored (see `bites`)."""
+BEGUN: Final = 13
+"""Of a subscription: the first number that its topic gave it, and how far it was filled with
+earlier messages (see `past`).
+"""
+LIFECYCLE: Final = 14
+"""Which blocks of lifecycle records the store has (see `lifecycle`)."""
+SEAL: Final = 15
+"""One record: whether the fragment accepts messages, and for which map (see `sealing`)."""

@@ -27,18 +27,30 @@ class Supply:
         # What was read for the command that is being applied.
         self.entries: dict[int, Entry | None] = {}
         self.stages: dict[bytes, ReadStage] = {}
+        # Blocks by their numbers, as they are stored; and whether some were read for the next
+        # command.
+        self.blocks: dict[int, bytes | None] = {}
+        self.has_blocks = False
 
     def begin(self) -> None:
         """A command is being applied: what was read for it can be used by it alone."""
         if self.fed or self.entries:
             self.entries = self.fed
             self.fed = {}
+        if self.has_blocks:
+            self.has_blocks = False
+        elif self.blocks:
+            self.blocks = {}
         if self._fed_stages or self.stages:
             self.stages = self._fed_stages
             self._fed_stages = {}
 
     def stages_in(self, stages: dict[bytes, ReadStage]) -> None:
         self._fed_stages = stages
+
+    def blocks_in(self, blocks: dict[int, bytes | None]) -> None:
+        self.blocks = blocks
+        self.has_blocks = True
 
     # What is missing.
 

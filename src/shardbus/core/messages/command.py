@@ -20,6 +20,7 @@ from shardbus.core.declared import (
     list_of,
     maybe,
     record,
+    since,
     small,
     unless,
 )
@@ -87,10 +88,18 @@ class Receive(AboutMessages):
     Without a lock the messages are removed at once (receive-and-delete). With `session`, the token
     of a held session, only messages of that session are taken, locked until the session's own
     deadline. Refused with SESSION_LOCK_LOST when the session is no longer held. The main line of a
-    fragment that requires sessions is received by session only: NOT_ALLOWED.
+    fragment that requires sessions is received by session only: NOT_ALLOWED. `receiver` is a name
+    for lifecycle records; it decides nothing.
     """
 
-    FIELDS = fields(line=LINE, count_max=COUNT, is_locking=FLAG, token_seed=SEED, session=DATA)
+    FIELDS = fields(
+        line=LINE,
+        count_max=COUNT,
+        is_locking=FLAG,
+        token_seed=SEED,
+        session=DATA,
+        receiver=since(12, unless("", TEXT), is_dispensable=True),
+    )
 
     def __init__(
         self,
@@ -100,12 +109,14 @@ class Receive(AboutMessages):
         is_locking: bool,
         token_seed: bytes,
         session: bytes = NO_SESSION,
+        receiver: str = "",
     ) -> None:
         self.line = line
         self.count_max = count_max
         self.is_locking = is_locking
         self.token_seed = token_seed
         self.session = session
+        self.receiver = receiver
 
 
 @final
@@ -160,7 +171,9 @@ class Settle(AboutMessages):
 
     `modified` (packed by `properties.pack`) is merged into what earlier settlements modified. A
     deferred message that is abandoned stays deferred. An abandoned message is not delivered again
-    for `delay_ms`; after that it waits at its own place in the order.
+    for `delay_ms`; after that it waits at its own place in the order. With a `session`, refused
+    with SESSION_LOCK_LOST when that token is not held: locks of a shared session outlive its
+    holder.
     """
 
     FIELDS = fields(
@@ -168,11 +181,12 @@ class Settle(AboutMessages):
         reason=maybe(TEXT),
         description=maybe(TEXT),
         delay_ms=unless(0, NUMBER),
+        session=since(12, unless(NO_SESSION, DATA), is_dispensable=True),
         modified=DATA,
         tokens=list_of(DATA),
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a record, all but the first two by keyword
         self,
         how: int,
         tokens: list[bytes],
@@ -181,9 +195,11 @@ class Settle(AboutMessages):
         description: str | None = None,
         modified: bytes = b"",
         delay_ms: int = 0,
+        session: bytes = NO_SESSION,
     ) -> None:
         self.how = how
         self.tokens = tokens
+        self.session = session
         self.reason = reason
         self.description = description
         self.modified = modified

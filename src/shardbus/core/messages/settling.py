@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.errors import INVALID_ARGUMENT, MESSAGE_LOCK_LOST, NOT_ALLOWED, Refused
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    MESSAGE_LOCK_LOST,
+    NOT_ALLOWED,
+    SESSION_LOCK_LOST,
+    Refused,
+)
 from shardbus.core.fragment.ledger import Ledger
+from shardbus.core.lifecycle import rows as events
 from shardbus.core.limits import DELAY_MS_MAX, MODIFIED_BYTES_MAX
 from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.core.messages.command import (
@@ -13,12 +20,14 @@ from shardbus.core.messages.command import (
     COMPLETE,
     DEAD_LETTER,
     DEFER,
+    NO_SESSION,
     RELEASE,
     Settle,
     Settled,
 )
 from shardbus.core.properties import merge
 from shardbus.core.sequence import is_of_seed
+from shardbus.core.sessions.holding import SESSION_LOST_TEXT
 
 LOCK_LOST_TEXT: Final = (
     "The lock supplied is invalid. Either the lock expired, or the message has already been "
@@ -56,6 +65,8 @@ class Settling:
 
     def check(self, command: Settle) -> None:
         """Refused when the settlement is impossible, whoever holds the locks."""
+        if command.session != NO_SESSION and not self._is_session_held(command.session):
+            raise Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
         if command.how == DEAD_LETTER and self._holds_dead_letter(command.tokens):
             raise Refused(
                 NOT_ALLOWED,
@@ -102,9 +113,9 @@ class Settling:
         """
         how = command.how
         if how == COMPLETE:
-            self._ledger.forget(entries)
+            self._ledger.forget(entries, events.COMPLETE)
         elif how == ABANDON:
-            self._ledger.fail(entries, now_ms, command.modified, command.delay_ms)
+            self._ledger.fail(entries, now_ms, command.modified, command.delay_ms, events.ABANDON)
         elif how == DEFER:
             self._ledger.defer(entries, now_ms, command.modified)
         elif how == DEAD_LETTER:
@@ -113,7 +124,11 @@ class Settling:
             self._ledger.dead_letter(entries, command.reason, command.description)
         else:
             assert how == RELEASE
-            self._ledger.give_back(entries, now_ms)
+            self._ledger.release(entries, now_ms)
+
+    def _is_session_held(self, token: bytes) -> bool:
+        sessions = self._ledger.sessions
+        return sessions is not None and sessions.held(token, self._ledger.steady_ms) is not None
 
     def _holds_dead_letter(self, tokens: list[bytes]) -> bool:
         for token in tokens:

@@ -17,7 +17,7 @@ from shardbus.core.namespace.entity import (
     RECEIVE_DISABLED_STATUS,
     SEND_DISABLED_STATUS,
     Entity,
-    QueueSpec,
+    EntitySpec,
 )
 from shardbus.core.namespace.property import (
     DURATION,
@@ -47,7 +47,7 @@ USER_METADATA_CHARACTERS_MAX: Final = 1024
 MESSAGE_KB_PREMIUM_MIN: Final = 1024
 
 
-def validate(kind: str, spec: QueueSpec, tier: Tier) -> None:
+def validate(kind: str, spec: EntitySpec, tier: Tier) -> None:
     """Refuse a description that breaks a rule of the tier, or uses a feature that is missing
     here.
     """
@@ -67,7 +67,7 @@ def validate(kind: str, spec: QueueSpec, tier: Tier) -> None:
     _refuse_not_implemented(spec)
 
 
-def changed(old: QueueSpec, new: QueueSpec, kind: str = QUEUE) -> None:
+def changed(old: EntitySpec, new: EntitySpec, kind: str = QUEUE) -> None:
     """Refuse an update that changes a property which is fixed at creation (R6)."""
     for each in PROPERTIES:
         if each.is_fixed and each.value(old) != each.value(new):
@@ -84,7 +84,7 @@ def fragment_size_mb(entity: Entity, asked_mb: int, tier: Tier) -> int:
     number means no change. Any other number is a size of the tier, or such a size times the number
     of fragments.
     """
-    count = len(entity.fragments)
+    count = entity.fragment_count()
     if asked_mb == entity.size_mb_max():
         return entity.spec.size_mb
     if asked_mb not in tier.sizes_mb and asked_mb % count == 0:
@@ -92,7 +92,7 @@ def fragment_size_mb(entity: Entity, asked_mb: int, tier: Tier) -> int:
     return asked_mb
 
 
-def _validate_ttl(spec: QueueSpec, tier: Tier) -> None:
+def _validate_ttl(spec: EntitySpec, tier: Tier) -> None:
     if spec.default_ttl_ms > tier.ttl_ms_max:
         raise _invalid(
             f"DefaultMessageTimeToLive is more than {tier.ttl_ms_max // DAY_MS} days, the "
@@ -100,14 +100,14 @@ def _validate_ttl(spec: QueueSpec, tier: Tier) -> None:
         )
 
 
-def _validate_delivery(spec: QueueSpec, tier: Tier) -> None:
+def _validate_delivery(spec: EntitySpec, tier: Tier) -> None:
     if tier.is_basic and spec.requires_session:
         raise _invalid("A basic namespace has neither sessions nor duplicate detection.")
     if tier.is_basic and (spec.forward_to or spec.forward_dead_letters_to):
         raise _invalid("A basic namespace does not forward messages.")
 
 
-def _validate_duplicates(spec: QueueSpec, tier: Tier) -> None:
+def _validate_duplicates(spec: EntitySpec, tier: Tier) -> None:
     if tier.is_basic and spec.requires_duplicate_detection:
         raise _invalid("A basic namespace has neither sessions nor duplicate detection.")
     if tier.is_premium and spec.is_express:
@@ -118,7 +118,7 @@ def _validate_duplicates(spec: QueueSpec, tier: Tier) -> None:
         )
 
 
-def _validate_size(spec: QueueSpec, tier: Tier) -> None:
+def _validate_size(spec: EntitySpec, tier: Tier) -> None:
     if spec.size_mb not in tier.sizes_mb:
         sizes = ", ".join(str(size) for size in tier.sizes_mb)
         raise _invalid(
@@ -139,7 +139,7 @@ def _validate_size(spec: QueueSpec, tier: Tier) -> None:
         )
 
 
-def _validate_words(spec: QueueSpec, statuses: tuple[str, ...]) -> None:
+def _validate_words(spec: EntitySpec, statuses: tuple[str, ...]) -> None:
     if spec.status not in statuses:
         raise _invalid(f"Status is '{spec.status}'; it must be one of {', '.join(statuses)}.")
     if len(spec.user_metadata) > USER_METADATA_CHARACTERS_MAX:
@@ -176,7 +176,7 @@ def _validate_access_rule(rule: AccessRule) -> None:
         )
 
 
-def _refuse_not_implemented(spec: QueueSpec) -> None:
+def _refuse_not_implemented(spec: EntitySpec) -> None:
     asked_for = [
         (spec.is_anonymous_accessible, "IsAnonymousAccessible"),
     ]

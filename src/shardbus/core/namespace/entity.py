@@ -25,6 +25,8 @@ from shardbus.core.namespace.tier import INFINITE_MS, Tier
 DOCUMENT_VERSION: Final = 1
 # For topics and subscriptions: programs that know only queues must not misread them.
 TOPIC_DOCUMENT_VERSION: Final = 2
+# For entities that were repartitioned: programs that know one map only must not misread them.
+MAPPED_DOCUMENT_VERSION: Final = 3
 
 SUBSCRIPTIONS_SEGMENT: Final = "/Subscriptions/"
 
@@ -40,7 +42,7 @@ STATE_KB_PREMIUM: Final = 1024
 
 
 @final
-class QueueSpec:
+class EntitySpec:
     """The whole description of an entity, made with the defaults of Standard.
 
     Fill it in, then treat it as a value: an entity's spec is replaced, never changed. The table
@@ -77,8 +79,9 @@ class QueueSpec:
         self.supports_ordering = True
         self.is_subscription_partitioned = False
         self.filters_before_publishing = False
+        self.lifecycle = False
 
-    def copy(self) -> QueueSpec:
+    def copy(self) -> EntitySpec:
         return spec_from_document(self.to_document())
 
     def forwards(self) -> bool:
@@ -125,16 +128,22 @@ class FragmentHome:
 class Entity:
     """A queue, topic or subscription of the namespace.
 
-    An `entity_id` is never used twice. Fragment `fragments[i]` owns the hashes from
-    `hash_starts[i]` up to the next start. The map is data, so that repartitioning can split and
-    merge ranges. `accessed_at_ms` is 0 until the entity is used.
+    An `entity_id` is never used twice. The first `former_count` of the `fragments` are those of
+    earlier maps: they accept no messages and keep those that they have. Of the present ones,
+    `fragments[former_count + i]` owns the hashes from `hash_starts[i]` up to the next start. So the
+    map is data: repartitioning adds fragments at the end and makes the present ones former ones.
+    While it prepares that, `coming` has the new fragments and `coming_starts` their map.
+    `former_starts` has the hash starts of the earlier maps, the oldest first.
+    `map_number` counts the maps that were ever begun, and `numbers_used` is above the numbers of
+    all their fragments: also those of a map that was given up are not used again, because a command
+    that removes them may come late. `accessed_at_ms` is 0 until the entity is used.
 
     A subscription is named `<topic>/Subscriptions/<subscription>`; it has the fragment map of the
     topic `topic_id`, and its `rules` in the order in which they were added. For other entities
     these are 0 and empty.
     """
 
-    def __init__(self, entity_id: int, name: str, spec: QueueSpec, created_at_ms: int) -> None:
+    def __init__(self, entity_id: int, name: str, spec: EntitySpec, created_at_ms: int) -> None:
         self.entity_id = entity_id
         self.name = name
         self.kind = QUEUE
@@ -144,6 +153,12 @@ class Entity:
         self.accessed_at_ms = 0
         self.fragments: list[FragmentHome] = []
         self.hash_starts: list[int] = []
+        self.map_number = 0
+        self.former_count = 0
+        self.former_starts: list[list[int]] = []
+        self.numbers_used = 0
+        self.coming: list[FragmentHome] = []
+        self.coming_starts: list[int] = []
         self.topic_id = 0
         self.rules: list[RuleSpec] = []
 
@@ -171,13 +186,63 @@ class Entity:
 
     def size_mb_max(self) -> int:
         """The maximum size of the whole entity: size times fragments (R7, R9)."""
-        return self.spec.size_mb * len(self.fragments)
+        return self.spec.size_mb * self.fragment_count()
+
+    def fragment_count(self) -> int:
+        """How many fragments accept messages."""
+        return len(self.hash_starts)
+
+    def former(self) -> list[FragmentHome]:
+        return self.fragments[: self.former_count]
+
+    def present(self) -> list[FragmentHome]:
+        """The fragments that accept messages."""
+        return self.fragments[self.former_count :]
+
+    def every_home(self) -> list[FragmentHome]:
+        """All fragments, with those that are prepared for the next map."""
+        return self.fragments + self.coming
+
+    def is_coming(self, number: int) -> bool:
+        """Whether a fragment is prepared for the next map; it may not exist yet."""
+        return any(home.number == number for home in self.coming)
 
     def numbers_at(self, broker_index: int) -> list[int]:
-        """The fragments that one broker runs, in ascending order."""
-        return [home.number for home in self.fragments if home.broker_index == broker_index]
+        """All fragments that one broker has, in ascending order."""
+        return [home.number for home in self.every_home() if home.broker_index == broker_index]
 
-    def updated(self, spec: QueueSpec, now_ms: int) -> Entity:
+    def next_number(self) -> int:
+        """The lowest number that no fragment of this entity ever had."""
+        return max(self.numbers_used, 1 + max(home.number for home in self.every_home()))
+
+    def preparing(self, coming: list[FragmentHome], starts: list[int], now_ms: int) -> Entity:
+        """This entity with the fragments of its next map, which accept nothing yet."""
+        entity = self._changed(self.spec, self.rules, self._later_ms(now_ms))
+        entity.map_number = self.map_number + 1
+        entity.coming = coming
+        entity.coming_starts = starts
+        entity.numbers_used = entity.next_number()
+        return entity
+
+    def without_coming(self, now_ms: int) -> Entity:
+        """This entity with its present map; the next one was given up."""
+        entity = self._changed(self.spec, self.rules, self._later_ms(now_ms))
+        entity.coming = []
+        entity.coming_starts = []
+        return entity
+
+    def switched(self, spec: EntitySpec, now_ms: int) -> Entity:
+        """This entity with the map that it was prepared for."""
+        entity = self._changed(spec, self.rules, self._later_ms(now_ms))
+        entity.former_count = len(self.fragments)
+        entity.former_starts = [*self.former_starts, self.hash_starts]
+        entity.fragments = self.fragments + self.coming
+        entity.hash_starts = self.coming_starts
+        entity.coming = []
+        entity.coming_starts = []
+        return entity
+
+    def updated(self, spec: EntitySpec, now_ms: int) -> Entity:
         """This entity with another spec; the rest of it is shared, not copied."""
         return self._changed(spec, self.rules, self._later_ms(now_ms))
 
@@ -212,23 +277,37 @@ class Entity:
             document["version"] = TOPIC_DOCUMENT_VERSION
             document["topic_id"] = self.topic_id
             document["rules"] = [rule.to_document() for rule in self.rules]
+        if self.map_number:
+            document["version"] = MAPPED_DOCUMENT_VERSION
+            document["map_number"] = self.map_number
+            document["former_count"] = self.former_count
+            document["former_starts"] = self.former_starts
+            document["numbers_used"] = self.numbers_used
+            document["coming"] = [[home.number, home.broker_index] for home in self.coming]
+            document["coming_starts"] = self.coming_starts
         return json.dumps(document, separators=(",", ":"))
 
-    def _changed(self, spec: QueueSpec, rules: list[RuleSpec], at_ms: int) -> Entity:
+    def _changed(self, spec: EntitySpec, rules: list[RuleSpec], at_ms: int) -> Entity:
         entity = Entity(self.entity_id, self.name, spec, self.created_at_ms)
         entity.kind = self.kind
         entity.updated_at_ms = at_ms
         entity.accessed_at_ms = self.accessed_at_ms
         entity.fragments = self.fragments
         entity.hash_starts = self.hash_starts
+        entity.map_number = self.map_number
+        entity.former_count = self.former_count
+        entity.former_starts = self.former_starts
+        entity.numbers_used = self.numbers_used
+        entity.coming = self.coming
+        entity.coming_starts = self.coming_starts
         entity.topic_id = self.topic_id
         entity.rules = rules
         return entity
 
 
-def new_queue_spec(tier: Tier, *, is_partitioned: bool) -> QueueSpec:
+def new_queue_spec(tier: Tier, *, is_partitioned: bool) -> EntitySpec:
     """The spec of a queue whose creator chose nothing; `is_partitioned` is a setting (R5)."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.is_partitioned = is_partitioned
     spec.message_kb_max = tier.message_kb_default
     spec.default_ttl_ms = tier.ttl_ms_max
@@ -236,7 +315,7 @@ def new_queue_spec(tier: Tier, *, is_partitioned: bool) -> QueueSpec:
     return spec
 
 
-def new_topic(entity_id: int, name: str, spec: QueueSpec, now_ms: int) -> Entity:
+def new_topic(entity_id: int, name: str, spec: EntitySpec, now_ms: int) -> Entity:
     """A topic, not yet placed."""
     topic = Entity(entity_id, name, spec, now_ms)
     topic.kind = TOPIC
@@ -244,7 +323,7 @@ def new_topic(entity_id: int, name: str, spec: QueueSpec, now_ms: int) -> Entity
 
 
 def new_subscription(
-    entity_id: int, topic: Entity, name: str, spec: QueueSpec, now_ms: int
+    entity_id: int, topic: Entity, name: str, spec: EntitySpec, now_ms: int
 ) -> Entity:
     """A subscription without rules, on the fragments of its topic: they commit together."""
     subscription = Entity(entity_id, subscription_path(topic.name, name), spec, now_ms)
@@ -252,6 +331,9 @@ def new_subscription(
     subscription.topic_id = topic.entity_id
     subscription.fragments = topic.fragments
     subscription.hash_starts = topic.hash_starts
+    subscription.map_number = topic.map_number
+    subscription.former_count = topic.former_count
+    subscription.former_starts = topic.former_starts
     return subscription
 
 
@@ -271,7 +353,9 @@ def entity_from_json(text: str) -> Entity:
     """Read an entity that `to_json` wrote; ValueError when it is damaged or of another version."""
     value: object = json.loads(text)
     fields = Fields(value, "entity")
-    kind = _checked_kind(fields.text("kind"), fields.integer("version"))
+    kind = _checked_kind(
+        fields.text("kind"), fields.integer("version"), is_mapped=fields.has("map_number")
+    )
     is_queue = kind == QUEUE
     entity = Entity(
         fields.integer("entity_id"),
@@ -287,14 +371,23 @@ def entity_from_json(text: str) -> Entity:
     if not is_queue:
         entity.topic_id = fields.integer("topic_id")
         entity.rules = [rule_spec_from_document(rule) for rule in fields.values("rules")]
+    if fields.has("map_number"):
+        entity.map_number = fields.integer("map_number")
+        entity.former_count = fields.integer("former_count")
+        if fields.has("former_starts"):
+            entity.former_starts = [_starts(each) for each in fields.values("former_starts")]
+        if fields.has("numbers_used"):
+            entity.numbers_used = fields.integer("numbers_used")
+        entity.coming = [_home_from_document(home) for home in fields.values("coming")]
+        entity.coming_starts = fields.integers("coming_starts")
     _check_whole(entity)
     return entity
 
 
-def spec_from_document(value: object) -> QueueSpec:
+def spec_from_document(value: object) -> EntitySpec:
     """Read a spec that `to_document` wrote; ValueError when the document is not a spec."""
     fields = Fields(value, "description")
-    spec = QueueSpec()
+    spec = EntitySpec()
     for each in PROPERTIES:
         if fields.has(each.name) or not each.is_late:
             each.put(spec, _recorded(each, fields))
@@ -312,12 +405,13 @@ def _recorded(each: EntityProperty, fields: Fields) -> int | str:
     return fields.text(each.name)
 
 
-def _checked_kind(kind: str, version: int) -> str:
+def _checked_kind(kind: str, version: int, *, is_mapped: bool) -> str:
     if kind not in (QUEUE, TOPIC, SUBSCRIPTION):
         raise ValueError(
             f"the entity is a {kind}; this program knows queues, topics and subscriptions"
         )
     expected = DOCUMENT_VERSION if kind == QUEUE else TOPIC_DOCUMENT_VERSION
+    expected = MAPPED_DOCUMENT_VERSION if is_mapped else expected
     if version != expected:
         raise ValueError(
             f"the entity is a {kind} of version {version}; this program reads {expected}"
@@ -326,11 +420,26 @@ def _checked_kind(kind: str, version: int) -> str:
 
 
 def _check_whole(entity: Entity) -> None:
-    if not entity.fragments or len(entity.hash_starts) != len(entity.fragments):
+    present = len(entity.fragments) - entity.former_count
+    is_map = len(entity.hash_starts) == present and entity.former_count >= 0 and present > 0
+    known = sum([len(starts) for starts in entity.former_starts])
+    is_map = is_map and known <= entity.former_count and [] not in entity.former_starts
+    if not is_map or len(entity.coming) != len(entity.coming_starts):
         raise ValueError("the entity's fragment map and its fragments do not match")
     is_subscription = SUBSCRIPTIONS_SEGMENT in entity.name and entity.topic_id != 0
     if is_subscription != (entity.kind == SUBSCRIPTION):
         raise ValueError(f"the {entity.kind} and its topic do not match")
+
+
+def _starts(value: object) -> list[int]:
+    starts: list[int] = []
+    if isinstance(value, list):
+        for each in value:
+            if isinstance(each, int):
+                starts.append(each)
+        if len(starts) == len(value):
+            return starts
+    raise ValueError("a former map of the entity is not a list of integers")
 
 
 def _home_from_document(value: object) -> FragmentHome:

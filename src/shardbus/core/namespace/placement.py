@@ -33,9 +33,44 @@ def even_hash_starts(fragments: int) -> list[int]:
     return [-(-HASH_SPACE * number // fragments) for number in range(fragments)]
 
 
+def balanced_hash_starts(hash_starts: list[int], weights: list[int], count: int) -> list[int]:
+    """The starts of `count` ranges with about the same weight, if the weight of each present range
+    is spread evenly over it.
+    """
+    # A range without weight still gets a little, so that every start is above the one before.
+    shares = [max(weight, 1) * 1024 for weight in weights]
+    ends = [*hash_starts[1:], HASH_SPACE]
+    total = sum(shares)
+    starts = [0]
+    passed = 0
+    at = 0
+    for number in range(1, count):
+        wanted = total * number // count
+        while passed + shares[at] <= wanted:
+            passed += shares[at]
+            at += 1
+        width = ends[at] - hash_starts[at]
+        start = hash_starts[at] + width * (wanted - passed) // shares[at]
+        starts.append(max(start, starts[-1] + 1))
+    return starts
+
+
 def fragment_at(point: int, hash_starts: list[int]) -> int:
     """The position in `hash_starts` of the range that holds this point."""
     return bisect_right(hash_starts, point) - 1
+
+
+def former_path(key: str, former_starts: list[list[int]], former_count: int) -> list[int]:
+    """The positions of a key's fragments in the former maps, the oldest first.
+
+    Of the oldest maps perhaps only the fragments are known: then each of those.
+    """
+    first = former_count - sum([len(starts) for starts in former_starts])
+    path = list(range(first))
+    for starts in former_starts:
+        path.append(first + fragment_at(hash_point(key), starts))
+        first += len(starts)
+    return path
 
 
 def key_of(message: Message, detects_duplicates: bool) -> str | None:

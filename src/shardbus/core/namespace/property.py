@@ -2,8 +2,8 @@
 
 The catalogue's record, the ranges, the properties fixed at creation, the ATOM elements, the JSON
 documents and their schema, the options of the command line and the keys of set-up files are derived
-from this table. The values are typed attributes of `entity.QueueSpec` under the names given here; a
-new `QueueSpec` has the defaults.
+from this table. The values are typed attributes of `entity.EntitySpec` under the names given here;
+a new `EntitySpec` has the defaults.
 """
 
 from __future__ import annotations
@@ -295,6 +295,16 @@ PROPERTIES: Final = (
         is_hidden=True,
         is_fixed=True,
         is_late=True,
+    ),
+    EntityProperty(
+        "lifecycle",
+        "Lifecycle",
+        FLAG,
+        _ALL,
+        is_late=True,
+        option="lifecycle",
+        help="Record every event of every message, for `shardbus report` and as a table.",
+        note="Whether every event of every message is recorded, for reports and as a table.",
     ),
 )
 

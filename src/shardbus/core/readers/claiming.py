@@ -5,6 +5,9 @@ of one by one. Claimed messages belong to their reader alone and do not expire. 
 removes them. Losing the claim returns them to their own places as if nothing had happened.
 Completed messages never return. Lost claims are remembered, so that a lost claim is never taken for
 an empty one.
+
+Where sessions are required, a reader of the main line holds the sessions of its claims
+(`sessions.SessionClaims`).
 """
 
 from __future__ import annotations
@@ -30,10 +33,12 @@ from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.fragment.need import Need, NeedHeads
 from shardbus.core.fragment.records import CLAIM
 from shardbus.core.fragment.supply import Supply
+from shardbus.core.lifecycle import rows as events
 from shardbus.core.limits import (
     CLAIM_COUNT_MAX,
     CLAIM_PIECE_BYTES_MAX,
     CLAIM_PIECE_COUNT_MAX,
+    CLAIM_RUNS_PER_SESSION,
     CLAIMS_MAX,
     LEASE_MS_MAX,
     LEASE_MS_MIN,
@@ -75,6 +80,7 @@ from shardbus.core.readers.record import (
     reader_dropped,
     reader_made,
 )
+from shardbus.core.readers.sessions import SessionClaims
 from shardbus.core.runs import runs_of
 
 
@@ -87,6 +93,13 @@ class Claiming(Handler):
         self._ledger = ledger
         self._supply = supply
         self._table = ledger.readers
+        # Where sessions are required: finds what to claim of the main line.
+        self.sessions: SessionClaims | None = None
+        if ledger.sessions is not None:
+            self.sessions = SessionClaims(ledger, ledger.sessions)
+
+    def _sessions_of(self, line: int) -> SessionClaims | None:
+        return self.sessions if line == MAIN_LINE else None
 
     def decide(self, command: Command, now_ms: int) -> ReaderReply | Done:
         assert isinstance(command, AboutReaders)
@@ -147,8 +160,11 @@ class Claiming(Handler):
             return None
         if command.ordinal != reader.last() + 1 or self._why_no_claim(reader, command) is not None:
             return None
-        line = self._ledger.lines[command.line]
         room = self._room(reader, command)
+        sessions = self._sessions_of(command.line)
+        if sessions is not None:
+            return sessions.need(reader, room, command.bytes_max)
+        line = self._ledger.lines[command.line]
         front = line.front(room)
         count_max = room - len(front)
         bytes_max = command.bytes_max - sum([entry.size_bytes for entry in front])
@@ -193,13 +209,6 @@ class Claiming(Handler):
                 NOT_ALLOWED,
                 "A topic keeps no messages to claim: claim from one of its subscriptions.",
             )
-        if rules.requires_session and command.line == MAIN_LINE:
-            raise Refused(
-                NOT_ALLOWED,
-                "Messages of an entity that requires sessions cannot be claimed, because a "
-                "session has one holder and an order. Browse the messages, or accept the "
-                "sessions.",
-            )
         name = command.name
         if not 1 <= len(name) <= READER_NAME_CHARACTERS_MAX or not name.isprintable():
             raise Refused(
@@ -242,6 +251,9 @@ class Claiming(Handler):
 
     def _drop(self, reader: Reader) -> None:
         self._give_back(reader)
+        sessions = self._sessions_of(reader.line)
+        if sessions is not None:
+            sessions.drop(reader)
         del self._table.readers[reader.line, reader.name]
         self._ledger.changes += reader_dropped(reader)
         self._table.note_deadline()
@@ -295,21 +307,34 @@ class Claiming(Handler):
             known = self._new_claim(reader, command, now_ms)
         if ending is not None:
             self._end(reader, ending)
-        line = self._ledger.lines[command.line]
-        is_more = len(line) > 0 or line.has_tail
-        return Claimed(None if known is None else known.summary(), is_more, reader.completed)
+        summary = None if known is None else known.summary()
+        return Claimed(summary, self._is_more(reader), reader.completed)
+
+    def _is_more(self, reader: Reader) -> bool:
+        """Whether the next claim may find something."""
+        sessions = self._sessions_of(reader.line)
+        if sessions is not None:
+            return sessions.has_more(reader)
+        line = self._ledger.lines[reader.line]
+        return len(line) > 0 or line.has_tail
 
     def _new_claim(self, reader: Reader, command: Claim, now_ms: int) -> OpenClaim | None:
         """A new claim of the next waiting messages; None when no message waits."""
         ledger = self._ledger
-        line = ledger.lines[command.line]
+        sessions = self._sessions_of(command.line)
         room = self._room(reader, command)
-        entries = ledger.take_some(line, room, command.bytes_max, now_ms)
+        if sessions is None:
+            line = ledger.lines[command.line]
+            entries = ledger.take_some(line, room, command.bytes_max, now_ms)
+        else:
+            entries = sessions.take(reader, room, command.bytes_max, now_ms)
         if not entries:
             return None
         runs = runs_of([entry.sequence_number for entry in entries])
         size_bytes = sum([entry.size_bytes for entry in entries])
         claim = OpenClaim(command.ordinal, runs, size_bytes)
+        if sessions is not None:
+            sessions.hold(reader, claim, entries)
         self._table.add_claim(reader, claim)
         ledger.changes.append(claim_change(reader, claim))
         return claim
@@ -333,18 +358,25 @@ class Claiming(Handler):
             return Refused(
                 SERVER_BUSY,
                 f"The claims in fragment {self._fragment_number} consist of "
-                f"{self._table.run_count} runs of numbers, its maximum: complete some claims "
-                "first.",
+                f"{self._table.run_count} runs of numbers and hold {self._table.session_count} "
+                "sessions, its maximum of one of them: complete some claims first.",
             )
         return None
 
     def _room(self, reader: Reader, command: Claim) -> int:
         """How many messages a claim may take if, in the worst case, no two of them are
-        consecutive.
+        consecutive or in one session.
         """
+        table, bounds = self._table, self._ledger.bounds
+        runs, sessions = table.run_count, table.session_count
         ending = _oldest_up_to(reader, command.done)
-        run_count = self._table.run_count - (0 if ending is None else len(ending.runs))
-        return min(command.count_max, self._ledger.bounds.claim_runs_max - run_count)
+        if ending is not None:
+            runs -= len(ending.runs)
+            sessions -= len(ending.sessions)
+        room = min(command.count_max, bounds.claim_runs_max - runs)
+        if self._sessions_of(command.line) is None:
+            return room
+        return min(room, bounds.claim_runs_max // CLAIM_RUNS_PER_SESSION - sessions)
 
     def _open_claim(self, reader: Reader, ordinal: int) -> OpenClaim:
         claim = reader.claims.get(ordinal)
@@ -424,8 +456,14 @@ class Claiming(Handler):
         ledger.departed += claim.runs.count
         counters.size_bytes -= claim.size_bytes
         reader.completed = claim.ordinal
+        sessions = self._sessions_of(reader.line)
+        if sessions is not None:
+            sessions.complete(claim)
         if claim.runs.count:
-            ledger.changes.append(Remove(claim.runs.numbers()))
+            numbers = claim.runs.numbers()
+            if ledger.journal is not None:
+                ledger.journal.gone(events.CONSUME, numbers)
+            ledger.changes.append(Remove(numbers))
         ledger.changes.append(RecordChange(CLAIM, claim_key(reader, claim.ordinal), None))
         ledger.changes.append(reader_change(reader))
 
@@ -440,15 +478,20 @@ class Claiming(Handler):
         """Return all messages that a reader has claimed to their line; the store still has them."""
         first = 0
         changes: list[Change] = []
-        for claim in list(reader.claims.values()):
+        lost = list(reader.claims.values())
+        for claim in lost:
             self._table.remove_claim(reader, claim)
             changes.append(RecordChange(CLAIM, claim_key(reader, claim.ordinal), None))
             if claim.runs.count and (first == 0 or claim.runs.first() < first):
                 first = claim.runs.first()
         self._ledger.changes += changes
+        sessions = self._sessions_of(reader.line)
+        if sessions is not None:
+            sessions.lose(lost, first)
         if first == 0:
             return
-        self._ledger.lines[reader.line].rewind(first)
+        if sessions is None:
+            self._ledger.lines[reader.line].rewind(first)
         if reader.line == MAIN_LINE:
             # Messages that expired in the meantime are found when the store is asked for due ones.
             self._ledger.note_due(AT_ONCE_MS)

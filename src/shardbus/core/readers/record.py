@@ -2,10 +2,11 @@
 
 The key of a READER record is the line (1 byte) and the name; it holds the lease, the last completed
 ordinal, the length of the owner, the owner, and the lost ordinals as runs. The key of a CLAIM
-record is the line, the ordinal and the name; it holds the bytes of the messages and their runs. A
-READER_ID record has the key of its READER and holds the id that the reader was created with.
-Integers are big-endian, of 8 bytes. When a reader was last active is in memory alone, as a reading
-of the steady clock.
+record is the line, the ordinal and the name; it holds the bytes of the messages and their runs. The
+record of a claim of sessions begins with the byte 128; its runs stand between their length and the
+keys of the sessions, packed as in `packing`. A READER_ID record has the key of its READER and holds
+the id that the reader was created with. Integers are big-endian, of 8 bytes. When a reader was last
+active is in memory alone, as a reading of the steady clock.
 """
 
 from __future__ import annotations
@@ -16,21 +17,30 @@ from shardbus.core.fragment.change import Change, Counters, RecordChange
 from shardbus.core.fragment.records import CLAIM, READER, READER_ID
 from shardbus.core.limits import LEASE_MS_DEFAULT, LOST_RUNS_MAX
 from shardbus.core.message import NEVER_MS
+from shardbus.core.packing import Unpacker, packed_count, packed_text
 from shardbus.core.readers.command import ClaimSummary
 from shardbus.core.runs import Runs, runs_of, unpack_runs
 
 _INTEGER_BYTES: Final = 8
 _READER_INTEGERS: Final = 3
+# No size in bytes begins with it.
+_WITH_SESSIONS: Final = b"\x80"
 
 
 @final
 class OpenClaim:
-    """The messages claimed under one ordinal; `size_bytes` is what they count for in their line."""
+    """The messages claimed under one ordinal; `size_bytes` is what they count for in their line.
 
-    def __init__(self, ordinal: int, runs: Runs, size_bytes: int) -> None:
+    `sessions` has the keys of their sessions, in the order of their first messages.
+    """
+
+    def __init__(
+        self, ordinal: int, runs: Runs, size_bytes: int, sessions: list[str] | None = None
+    ) -> None:
         self.ordinal = ordinal
         self.runs = runs
         self.size_bytes = size_bytes
+        self.sessions: list[str] = [] if sessions is None else sessions
 
     def summary(self) -> ClaimSummary:
         runs = self.runs
@@ -109,14 +119,15 @@ class ReaderTable:
     """The readers of one fragment.
 
     `held` has the numbers of all claimed messages, whichever reader claimed them. `run_count` is
-    how many runs the claims have together, and `deadline_ms` is when the first lease ends
-    (NEVER_MS: no lease is running).
+    how many runs the claims have together, `session_count` how many sessions, and `deadline_ms` is
+    when the first lease ends (NEVER_MS: no lease is running).
     """
 
     def __init__(self) -> None:
         self.readers: dict[tuple[int, str], Reader] = {}
         self.held = Runs()
         self.run_count = 0
+        self.session_count = 0
         self.deadline_ms = NEVER_MS
 
     def load(self, records: dict[tuple[int, bytes], bytes], steady_ms: int) -> None:
@@ -177,11 +188,13 @@ class ReaderTable:
         reader.claims[claim.ordinal] = claim
         self.held.include(claim.runs)
         self.run_count += len(claim.runs)
+        self.session_count += len(claim.sessions)
 
     def remove_claim(self, reader: Reader, claim: OpenClaim) -> None:
         del reader.claims[claim.ordinal]
         self.held.exclude(claim.runs)
         self.run_count -= len(claim.runs)
+        self.session_count -= len(claim.sessions)
 
     def leave(self, sizes_bytes: dict[int, int]) -> list[Change]:
         """Remove damaged messages, given by number and size, from their claims."""
@@ -262,13 +275,32 @@ def unpack_reader(key: bytes, data: bytes, heard_ms: int) -> Reader:
 
 
 def pack_claim(claim: OpenClaim) -> bytes:
-    return _integer(claim.size_bytes) + claim.runs.pack()
+    size_bytes, runs = _integer(claim.size_bytes), claim.runs.pack()
+    if not claim.sessions:
+        return size_bytes + runs
+    parts = [_WITH_SESSIONS, size_bytes, packed_count(len(runs)), runs]
+    parts.append(packed_count(len(claim.sessions)))
+    parts += [packed_text(key) for key in claim.sessions]
+    return b"".join(parts)
 
 
 def unpack_claim(ordinal: int, data: bytes) -> OpenClaim:
     """Read the record of a claim; ValueError when it is damaged."""
+    if data[:1] == _WITH_SESSIONS:
+        return _unpack_with_sessions(ordinal, data)
     size_bytes = int.from_bytes(data[:_INTEGER_BYTES], "big")
     return OpenClaim(ordinal, unpack_runs(data[_INTEGER_BYTES:]), size_bytes)
+
+
+def _unpack_with_sessions(ordinal: int, data: bytes) -> OpenClaim:
+    unpacker = Unpacker(data[len(_WITH_SESSIONS) :])
+    size_bytes, runs = unpacker.integer(), unpack_runs(unpacker.piece(unpacker.count()))
+    keys = [unpacker.text() for _ in range(unpacker.count())]
+    unpacker.end()
+    sessions = [key for key in keys if key is not None]
+    if len(sessions) != len(keys) or size_bytes < 0:
+        raise ValueError("the record of a claim is damaged")
+    return OpenClaim(ordinal, runs, size_bytes, sessions)
 
 
 def _integer(value: int) -> bytes:

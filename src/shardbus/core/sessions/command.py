@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import ClassVar, Final, final
 
 from shardbus.core.declared import (
     COUNT,
     DATA,
+    FLAG,
     NUMBER,
     OF_SESSIONS,
     TEXT,
@@ -16,8 +17,12 @@ from shardbus.core.declared import (
     list_of,
     maybe,
     record,
+    since,
 )
 from shardbus.core.sequence import SEED
+
+# As `AcceptSession.sharing`: hold a session so that another client can take it over.
+SHARED: Final = b""
 
 
 class AboutSessions(Asked):
@@ -33,13 +38,37 @@ class AcceptSession(AboutSessions):
     Answered by `SessionAccepted`, or by `NoSession` when None was given and no session is free. A
     named session need not have messages. Refused with SESSION_CANNOT_BE_LOCKED while another client
     holds it, and with NOT_ALLOWED where sessions are not required.
+
+    `sharing` is None to hold the session alone. With SHARED another client can take the session
+    over while it is held: with the token that this command is answered with, as `sharing`. Then
+    its locks stay, the deadline is renewed, the token in the answer is the one for commands, and
+    the former one is lost. Whoever takes over next presents the same token as before. Refused with
+    SESSION_CANNOT_BE_LOCKED when the session is held under another token, and with
+    SESSION_LOCK_LOST when nobody holds it; such a session must be named.
+
+    `is_former` says that the caller knows the fragment as one of a former map, and holds the
+    session at its present fragment too. A sealed fragment refuses others with REPARTITIONING, and
+    answers `NoSession` for a named session when it has nothing of any session.
     """
 
-    FIELDS = fields(session_id=maybe(TEXT), token_seed=SEED)
+    FIELDS = fields(
+        session_id=maybe(TEXT),
+        token_seed=SEED,
+        sharing=since(12, maybe(DATA)),
+        is_former=since(12, FLAG),
+    )
 
-    def __init__(self, session_id: str | None, token_seed: bytes) -> None:
+    def __init__(
+        self,
+        session_id: str | None,
+        token_seed: bytes,
+        sharing: bytes | None = None,
+        is_former: bool = False,
+    ) -> None:
         self.session_id = session_id
         self.token_seed = token_seed
+        self.sharing = sharing
+        self.is_former = is_former
 
 
 @final
@@ -120,7 +149,10 @@ class SessionAccepted(Declared):
 
 @final
 class NoSession(Declared):
-    """No free session has messages: `watch(SESSIONS, …)` reports when one has."""
+    """No free session has messages: `watch(SESSIONS, …)` reports when one has.
+
+    For a named session: the fragment is sealed, and never has anything of this session again.
+    """
 
 
 @final
@@ -136,7 +168,10 @@ class SessionState(Declared):
 
 @final
 class Hold(Declared):
-    """A held session, in the spelling of the question, and how many of its messages are locked."""
+    """A held session, in the spelling of the question, and how many of its messages are locked.
+
+    A reader that has claimed messages of it holds it until its lease ends, and locks none.
+    """
 
     FIELDS = fields(session_id=TEXT, locked_until_ms=NUMBER, locked=COUNT)
 

@@ -10,6 +10,7 @@ from shardbus.core.errors import (
     INVALID_ARGUMENT,
     NOT_ALLOWED,
     QUOTA_EXCEEDED,
+    REPARTITIONING,
     SERVER_BUSY,
     SESSION_CANNOT_BE_LOCKED,
     SESSION_LOCK_LOST,
@@ -25,6 +26,7 @@ from shardbus.core.fragment.need import Need, NeedSession, NeedSessions, NeedSta
 from shardbus.core.limits import SHORT_STATE_BYTES_MAX
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.messages.command import NO_SESSION, Done, Renewed
+from shardbus.core.sealing.seal import FragmentSeal
 from shardbus.core.sequence import is_of_seed, lock_token
 from shardbus.core.sessions.command import (
     AboutSessions,
@@ -105,8 +107,11 @@ class NoHolds(Handler):
 class SessionHolds(Handler):
     """Decides the commands about sessions of one fragment, where sessions are required."""
 
-    def __init__(self, fragment_number: int, ledger: Ledger, table: SessionTable) -> None:
+    def __init__(
+        self, fragment_number: int, ledger: Ledger, table: SessionTable, seal: FragmentSeal
+    ) -> None:
         self._fragment_number = fragment_number
+        self._seal = seal
         self._ledger = ledger
         self._table = table
         self._fed: Candidate | None = None
@@ -147,6 +152,12 @@ class SessionHolds(Handler):
             if held is not None and held.deadline_ms() > ledger.steady_ms:
                 until_ms = ledger.moment_of(held.deadline_ms(), now_ms)
                 holds.append(Hold(session_id, until_ms, held.batch.held))
+                continue
+            claimer = self._table.claimer(session_id)
+            if claimer is not None:
+                reader = ledger.readers.readers[MAIN_LINE, claimer]
+                lease_end_ms = reader.heard_ms + reader.lease_ms
+                holds.append(Hold(session_id, ledger.moment_of(lease_end_ms, now_ms), 0))
         return HoldsTold(holds)
 
     def of(self, token: bytes) -> HeldSession:
@@ -163,7 +174,7 @@ class SessionHolds(Handler):
         out.
         """
         table = self._table
-        if command.session_id is not None or table.is_full():
+        if command.session_id is not None or table.is_full() or self._is_outdated(command):
             return None
         key = table.first_known()
         if key is None:
@@ -204,17 +215,39 @@ class SessionHolds(Handler):
 
     def _accept(self, command: AcceptSession, now_ms: int) -> SessionAccepted | NoSession:
         session_id = command.session_id
+        if self._is_outdated(command):
+            raise Refused(
+                REPARTITIONING, "The entity is being repartitioned: accept the session again."
+            )
+        if command.sharing:
+            return self._take_over(session_id, command, now_ms)
         if session_id is not None:
             # Check before any change: a refusal must leave everything as it is.
             self._check_free(session_id)
+            if self._is_left_by_all():
+                return NoSession()
             self._make_free(session_id, now_ms)
             has_messages = self._ledger.counters.lines[MAIN_LINE].count > 0
             line = self._table.new_line(has_messages)
-            return self._grant(session_id, line, command.token_seed, now_ms)
+            return self._grant(session_id, line, command, now_ms)
         candidate = self._candidate
         if candidate is None or self._table.is_full() or not candidate.line.has_unexpired(now_ms):
             return NoSession()
-        return self._grant(candidate.spelling(), candidate.line, command.token_seed, now_ms)
+        return self._grant(candidate.spelling(), candidate.line, command, now_ms)
+
+    def _is_outdated(self, command: AcceptSession) -> bool:
+        """Whether the caller does not know that the fragment is of a former map."""
+        return self._seal.is_sealed and not command.is_former
+
+    def _is_left_by_all(self) -> bool:
+        """Whether the fragment is sealed and has no message and no state of any session.
+
+        Then it never gets any of a session that nobody holds here.
+        """
+        counters = self._ledger.counters
+        main = counters.lines[MAIN_LINE]
+        messages = main.count + main.deferred + main.scheduled
+        return self._seal.is_sealed and messages + counters.states + len(self._promised) == 0
 
     def _check_free(self, session_id: str) -> None:
         table, steady_ms = self._table, self._ledger.steady_ms
@@ -224,6 +257,13 @@ class SessionHolds(Handler):
                 SESSION_CANNOT_BE_LOCKED,
                 f"The requested session '{session_id}' cannot be accepted: "
                 "it is locked by another receiver.",
+            )
+        claimer = table.claimer(session_id)
+        if claimer is not None:
+            raise Refused(
+                SESSION_CANNOT_BE_LOCKED,
+                f"The requested session '{session_id}' cannot be accepted: reader '{claimer}' has "
+                "claimed messages of it. Try again when its claims are completed or released.",
             )
         if table.is_full() and table.overdue(steady_ms) is None:
             raise Refused(
@@ -243,14 +283,49 @@ class SessionHolds(Handler):
             assert overdue is not None, "the check before found room for one more hold"
             self._end(overdue, now_ms)
 
-    def _grant(self, session_id: str, line: Line, seed: bytes, now_ms: int) -> SessionAccepted:
+    def _grant(
+        self, session_id: str, line: Line, command: AcceptSession, now_ms: int
+    ) -> SessionAccepted:
         ledger = self._ledger
-        ledger.lock_counter += 1
-        token = lock_token(self._fragment_number, ledger.lock_counter, seed)
+        token = self._new_token(command)
         deadline_ms = ledger.steady_ms + ledger.rules.lock_ms
         batch = LockBatch(deadline_ms, [], is_session=True)
-        self._table.hold(HeldSession(session_id, token, line, batch))
+        shared = b"" if command.sharing is None else token
+        self._table.hold(HeldSession(session_id, token, line, batch, shared))
         return SessionAccepted(session_id, token, ledger.moment_of(deadline_ms, now_ms))
+
+    def _take_over(
+        self, session_id: str | None, command: AcceptSession, now_ms: int
+    ) -> SessionAccepted:
+        """Pass a shared hold on to the client that presents its token."""
+        if session_id is None:
+            raise Refused(
+                INVALID_ARGUMENT,
+                "A lock token is of one session: name the session that is to be taken over.",
+            )
+        ledger = self._ledger
+        held = self._table.named(session_id)
+        if held is None or held.deadline_ms() <= ledger.steady_ms:
+            raise Refused(
+                SESSION_LOCK_LOST,
+                f"The session '{session_id}' cannot be taken over: no receiver holds it any more. "
+                "Accept it without a lock token.",
+            )
+        if held.shared != command.sharing:
+            raise Refused(
+                SESSION_CANNOT_BE_LOCKED,
+                f"The requested session '{session_id}' cannot be accepted: it is locked by another "
+                "receiver, and the lock token is not the one of that lock.",
+            )
+        token = self._new_token(command)
+        deadline_ms = ledger.steady_ms + ledger.rules.lock_ms
+        self._table.pass_on(held, session_id, token)
+        self._table.renew(held, deadline_ms)
+        return SessionAccepted(session_id, token, ledger.moment_of(deadline_ms, now_ms))
+
+    def _new_token(self, command: AcceptSession) -> bytes:
+        self._ledger.lock_counter += 1
+        return lock_token(self._fragment_number, self._ledger.lock_counter, command.token_seed)
 
     # Renewing and releasing.
 
@@ -270,7 +345,7 @@ class SessionHolds(Handler):
             token = NO_SESSION if unheard is None else unheard.token
         held = self._table.held(token, self._ledger.steady_ms)
         if held is not None:
-            self._ledger.give_back(self._ledger.locks.end_session(held.batch), now_ms)
+            self._ledger.release(self._ledger.locks.end_session(held.batch), now_ms)
             self._table.let_go(held)
         return Done()
 

@@ -1,7 +1,8 @@
 """Message sessions in memory: those that clients hold, and a bounded list of free ones (R26).
 
-Sends to a session that nobody holds leave nothing in memory per message. Holds are volatile, as
-locks are: a restart ends all of them. Their deadlines are readings of the steady clock.
+Sends to a session that nobody holds leave nothing in memory per message. Holds of receivers are
+volatile, as locks are: a restart ends all of them. Their deadlines are readings of the steady
+clock. Readers hold the sessions of their claims, which are stored.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ NO_STATE: Final = -1
 class HeldSession:
     """A held session: a window of its messages, and the locks on those handed out.
 
-    `session_id` is in the spelling of the client that asked for it.
+    `session_id` is in the spelling of the client that asked for it. `shared` is the token by which
+    another client can take the session over, b"" if it is held by one client alone.
     """
 
-    def __init__(self, session_id: str, token: bytes, line: Line, batch: LockBatch) -> None:
+    def __init__(
+        self, session_id: str, token: bytes, line: Line, batch: LockBatch, shared: bytes = b""
+    ) -> None:
         self.session_id = session_id
         self.key = session_key(session_id)
         self.token = token
+        self.shared = shared
         self.line = line
         self.batch = batch
         # The size of the stored state, or STATE_UNREAD or NO_STATE.
@@ -39,6 +44,51 @@ class HeldSession:
 
     def deadline_ms(self) -> int:
         return self.batch.deadline_ms
+
+
+@final
+class ClaimedSession:
+    """A session that a reader holds until its claim under this ordinal ends.
+
+    `may_have_more`: messages of it may wait that are in no claim.
+    """
+
+    def __init__(self, reader: str, ordinal: int, may_have_more: bool) -> None:
+        self.reader = reader
+        self.ordinal = ordinal
+        self.may_have_more = may_have_more
+
+
+@final
+class Scan:
+    """How far a reader has looked through the main line for messages that it may claim.
+
+    Every message up to `end` that waits belongs to a session that somebody else holds; `passed` has
+    these sessions, each with the lowest number that was passed. Unless `has_tail`, no message waits
+    after `end`.
+    """
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.has_tail = True
+        self.passed: dict[str, int] = {}
+
+    def pass_over(self, key: str, number: int) -> None:
+        """A message waits for somebody else, who holds its session."""
+        known = self.passed.get(key)
+        if known is None or number < known:
+            self.passed[key] = number
+
+    def rewind(self, number: int) -> None:
+        """A message may wait at this number."""
+        self.end = min(self.end, number - 1)
+        self.has_tail = True
+
+    def set_free(self, key: str) -> None:
+        """Nobody holds a session any more: what was passed of it is to be seen again."""
+        first = self.passed.pop(key, None)
+        if first is not None:
+            self.rewind(first)
 
 
 @final
@@ -61,6 +111,9 @@ class SessionTable:
         self._known: OrderedDict[str, None] = OrderedDict()
         self._held: dict[str, HeldSession] = {}
         self._by_token: dict[bytes, HeldSession] = {}
+        # What readers hold, and how far each of them has looked, by their names.
+        self._claimed: dict[str, ClaimedSession] = {}
+        self._scans: dict[str, Scan] = {}
         # Deadlines at the time they were pushed; a renewal is noticed when its old deadline comes
         # up.
         self._deadlines: list[tuple[int, int, HeldSession]] = []
@@ -110,6 +163,17 @@ class SessionTable:
     def renew(self, held: HeldSession, deadline_ms: int) -> None:
         held.batch.deadline_ms = deadline_ms
 
+    def pass_on(self, held: HeldSession, session_id: str, token: bytes) -> None:
+        """Another client takes a hold over, with all its locks, under a token of its own.
+
+        Receivers that wait with the former token are told that the session is lost.
+        """
+        del self._by_token[held.token]
+        self._stirred[held.token] = None
+        held.session_id = session_id
+        held.token = token
+        self._by_token[token] = held
+
     def let_go(self, held: HeldSession) -> None:
         """End a hold whose messages have been put back. With messages the session queues behind the
         others.
@@ -119,6 +183,8 @@ class SessionTable:
         del self._held[held.key]
         del self._by_token[held.token]
         self._stirred[held.token] = None
+        for scan in self._scans.values():
+            scan.set_free(held.key)
         if len(held.line) > 0 or held.line.has_tail:
             self._know(held.key)
         if len(self._deadlines) > 2 * len(self._held) + 64:
@@ -142,6 +208,56 @@ class SessionTable:
                 self._push(held)
         return NEVER_MS
 
+    # What readers hold.
+
+    def claimer(self, session_id: str) -> str | None:
+        """The name of the reader that holds a session."""
+        claimed = self._claimed.get(session_key(session_id))
+        return None if claimed is None else claimed.reader
+
+    def scan(self, reader: str) -> Scan:
+        """How far a reader has looked."""
+        return self._scans.setdefault(reader, Scan())
+
+    def forget_scan(self, reader: str) -> None:
+        self._scans.pop(reader, None)
+
+    def may_claim(self, key: str, reader: str) -> bool:
+        """Whether a reader may claim messages of a session."""
+        claimed = self._claimed.get(key)
+        return key not in self._held and (claimed is None or claimed.reader == reader)
+
+    def claim(self, keys: list[str], reader: str, ordinal: int, may_have_more: bool) -> None:
+        """Let a reader hold sessions until its claim under an ordinal, the highest so far, ends."""
+        for key in keys:
+            self._claimed[key] = ClaimedSession(reader, ordinal, may_have_more)
+            self._known.pop(key, None)
+
+    def complete(self, keys: list[str], ordinal: int) -> None:
+        """A claim is completed: sessions that are in no later claim are free."""
+        for key in keys:
+            claimed = self._claimed[key]
+            if claimed.ordinal == ordinal:
+                self._set_free(key, claimed.may_have_more)
+
+    def lose(self, keys: list[str]) -> None:
+        """All claims of a reader are lost: their sessions are free, and have messages."""
+        for key in keys:
+            if key in self._claimed:
+                self._set_free(key, True)
+
+    def rewind(self, number: int) -> None:
+        """Messages wait again from this number on."""
+        for scan in self._scans.values():
+            scan.rewind(number)
+
+    def _set_free(self, key: str, may_have_messages: bool) -> None:
+        del self._claimed[key]
+        for scan in self._scans.values():
+            scan.set_free(key)
+        if may_have_messages:
+            self._know(key)
+
     # New and returning messages.
 
     def new_line(self, has_tail: bool) -> Line:
@@ -159,10 +275,15 @@ class SessionTable:
     def append(self, entry: Entry) -> None:
         """Add a new message, whose number is greater than all others."""
         key = session_of(entry)
+        for scan in self._scans.values():
+            scan.has_tail = True
         held = self._held.get(key)
+        claimed = self._claimed.get(key)
         if held is not None:
             held.line.append(entry)
             self._stirred[held.token] = None
+        elif claimed is not None:
+            claimed.may_have_more = True
         elif self.has_tail:
             if self._locks.has_pinned:
                 self._know(key)
@@ -176,12 +297,26 @@ class SessionTable:
     def put_back(self, entry: Entry) -> None:
         """Let a message wait again at its own place; its session may then rank before `end`."""
         key = session_of(entry)
+        self._look_again(key, entry.sequence_number)
         held = self._held.get(key)
+        claimed = self._claimed.get(key)
         if held is not None:
             held.line.put_back(entry)
             self._stirred[held.token] = None
+        elif claimed is not None:
+            claimed.may_have_more = True
         elif not self.has_tail or entry.sequence_number <= self.end or self._locks.has_pinned:
             self._know(key)
+
+    def _look_again(self, key: str, number: int) -> None:
+        """Readers may claim a message that waits again; the others look when its session is
+        free.
+        """
+        for reader, scan in self._scans.items():
+            if self.may_claim(key, reader):
+                scan.rewind(number)
+            elif number <= scan.end:
+                scan.pass_over(key, number)
 
     def drop(self, numbers: dict[str, set[int]]) -> list[Entry]:
         """Stop messages from waiting, by session key; returns those that were in memory."""
@@ -223,7 +358,7 @@ class SessionTable:
     def page_in(self, ranks: list[int], keys: list[str], is_end: bool) -> None:
         """Add the sessions that the store ranks after `end`."""
         for key in keys:
-            if key not in self._held:
+            if key not in self._held and key not in self._claimed:
                 self._known[key] = None
         if ranks:
             self.end = ranks[-1]

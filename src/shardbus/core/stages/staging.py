@@ -184,6 +184,7 @@ class Staging(Handler):
                 "messages.",
             )
         self._entrance.check_kind(command.messages)
+        self._entrance.check_past(command.messages)
         put = self._put(command)
         size_bytes = len(put.data) + sum([len(payload) for payload in put.payloads])
         if size_bytes > STAGE_PIECE_BYTES_MAX and len(command.messages) > 1:
@@ -337,6 +338,7 @@ class Staging(Handler):
 
     def check(self, work: Work, read: dict[bytes, ReadStage], now_ms: int) -> None:
         """Refused when these stages cannot be published now, or the batch was published before."""
+        self._entrance.seal.check()
         self.producers.check(work.publication, now_ms)
         self._check_known(work.stages)
         names = [name for name, _ in work.stages]
@@ -386,6 +388,10 @@ class Staging(Handler):
         What was damaged after the promise is lost, as a damaged message is.
         """
         self._bites.begin([name for name, _ in shares], batch_key, read, now_ms)
+
+    def stage_count(self) -> int:
+        """How many stages are not published yet."""
+        return len(self._stages)
 
     @property
     def is_under_way(self) -> bool:

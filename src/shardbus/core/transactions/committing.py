@@ -20,6 +20,7 @@ from shardbus.core.fragment.lock import LockBatch
 from shardbus.core.fragment.need import Need, NeedStages
 from shardbus.core.fragment.records import DECISION, PREPARED
 from shardbus.core.fragment.supply import Supply
+from shardbus.core.lifecycle import rows as events
 from shardbus.core.limits import (
     DECIDE_MS_MAX,
     DECISIONS_MAX,
@@ -29,8 +30,9 @@ from shardbus.core.limits import (
 )
 from shardbus.core.message import SET_ASIDE, Entry
 from shardbus.core.messages.command import Done, Sent
-from shardbus.core.messages.scheduling import Scheduling
+from shardbus.core.messages.scheduled_numbers import ScheduledNumbers
 from shardbus.core.messages.settling import Settling
+from shardbus.core.sealing.sealing import Sealing
 from shardbus.core.sessions.holding import PromisedState, SessionHolds
 from shardbus.core.stages.record import ReadStage
 from shardbus.core.stages.staging import Staging
@@ -85,7 +87,8 @@ class FragmentTransactions(Handler):
         self._entrance = entrance
         self._settling = settling
         self._staging = staging
-        self.scheduling = Scheduling(ledger, entrance)
+        self.scheduled = ScheduledNumbers(ledger, entrance)
+        self.sealing = Sealing(ledger, entrance, self, staging)
         self._holds = holds
         # The messages and stages that were read for the command that is being decided.
         self._read: dict[int, Entry | None] = {}
@@ -113,7 +116,7 @@ class FragmentTransactions(Handler):
             for number in promise.numbers:
                 self._ledger.locks.pin_unread(number)
         self._staging.promise(prepared.stages, prepared.batch_key)
-        self.scheduling.load(prepared.cancelled)
+        self.scheduled.load(prepared.cancelled)
         if self._holds is not None:
             self._holds.promise(prepared.states)
 
@@ -123,7 +126,7 @@ class FragmentTransactions(Handler):
         self._staged = self._supply.stages
         if isinstance(command, Enlist):
             self._check(command.work, now_ms)
-            return self.scheduling.reserve(command.count)
+            return self.scheduled.reserve(command.count)
         if isinstance(command, Transact):
             self._entrance.check_ticket(command.ticket)
             self._check(command.work, now_ms)
@@ -141,6 +144,10 @@ class FragmentTransactions(Handler):
         if isinstance(command, ForgetDecision):
             return self._forget(command)
         return self._in_doubt()
+
+    def prepared_count(self) -> int:
+        """How many transactions this fragment has promised to commit and not finished."""
+        return len(self._prepared)
 
     def need(self, command: Command, now_ms: int) -> Need | None:
         if isinstance(command, Finish):
@@ -195,12 +202,12 @@ class FragmentTransactions(Handler):
     def _check(self, work: Work, now_ms: int) -> None:
         if work.messages or work.scheduled:
             self._entrance.check(work.messages + [message for _, message in work.scheduled])
-            self.scheduling.check_reserved(work.scheduled)
+            self.scheduled.check_reserved(work.scheduled)
         if work.stages or work.publication is not None:
             self._staging.check(work, self._staged, now_ms)
         self._settling.check_held(work.settlements)
         if work.cancelled:
-            self.scheduling.found(work.cancelled, self._read)
+            self.scheduled.found(work.cancelled, self._read)
         self._states_of(work)
 
     def _states_of(self, work: Work) -> list[PromisedState]:
@@ -226,7 +233,8 @@ class FragmentTransactions(Handler):
         for settlement in work.settlements:
             self._settling.settle(settlement, now_ms)
         if work.cancelled:
-            self._ledger.forget(self.scheduling.found(work.cancelled, self._read))
+            cancelled = self.scheduled.found(work.cancelled, self._read)
+            self._ledger.forget(cancelled, events.CANCEL)
         if self._holds is not None:
             for state in work.states:
                 self._holds.set_state(state, now_ms)
@@ -270,7 +278,7 @@ class FragmentTransactions(Handler):
         self._pin(promises)
         self._staging.promise(work.stages, work.batch_key)
         if work.cancelled:
-            self.scheduling.pin(self.scheduling.found(work.cancelled, self._read))
+            self.scheduled.pin(self.scheduled.found(work.cancelled, self._read))
         if self._holds is not None:
             self._holds.promise(prepared.states)
         self._entrance.promised_keys.add(transaction_id, work.messages, self._ledger.steady_ms)
@@ -397,7 +405,7 @@ class FragmentTransactions(Handler):
     def _finish_requests(self, prepared: Prepared, now_ms: int, *, is_commit: bool) -> None:
         if is_commit and prepared.scheduled:
             self._entrance.admit_reserved(prepared.scheduled, now_ms)
-        self.scheduling.finish(prepared.cancelled, self._read, is_commit=is_commit)
+        self.scheduled.finish(prepared.cancelled, self._read, is_commit=is_commit)
         if self._holds is not None:
             self._holds.finish(prepared.states, now_ms, is_commit=is_commit)
 
@@ -434,7 +442,7 @@ class FragmentTransactions(Handler):
                 overdue.append(entry)
         if overdue:
             self._ledger.fail(overdue, now_ms, b"", 0)
-        self._ledger.give_back(returned, now_ms)
+        self._ledger.release(returned, now_ms)
 
     def _lock_in_session(self, entry: Entry, token: bytes, batch: LockBatch) -> bool:
         sessions = self._ledger.sessions

@@ -22,6 +22,7 @@ from shardbus.core.fragment.need import Need, NeedPayloads
 from shardbus.core.fragment.records import TRANSFERRED
 from shardbus.core.fragment.supply import Supply
 from shardbus.core.integers import pack_integers, unpack_integers
+from shardbus.core.lifecycle import rows as events
 from shardbus.core.limits import SEQUENCE_COUNTER_MASK, TRANSFERS_BYTES_MAX, TRANSFERS_MAX
 from shardbus.core.message import SET_ASIDE, Entry
 from shardbus.core.messages.command import Delivery, Done, Received, Send
@@ -127,7 +128,7 @@ class Transfers(Handler):
             return Outstanding(outgoing.destination_id, len(outgoing.given))
         entries = self._settled(command.line, command.numbers, read)
         if isinstance(command, TransfersDone):
-            self._ledger.forget(entries)
+            self._ledger.forget(entries, events.FORWARD)
         elif isinstance(command, RefuseTransfers):
             self._ledger.dead_letter(
                 entries, command.reason, command.description, line=command.to_line

@@ -31,13 +31,14 @@ _RECORD_BYTES: Final = DIGEST_BYTES + _MOMENT_BYTES
 
 
 def digest_of(message: Message, is_partitioned: bool) -> bytes:
-    """The digest that a message shares with its duplicates; b"" for a message without an id.
+    """The digest that a message shares with its duplicates; b"" for a message without an id, or
+    for one subscription alone: the topic may have got the same message from its sender.
 
     On a partitioned entity a duplicate has the same partition key too; a session id is a partition
     key.
     """
     message_id = message.message_id
-    if message_id is None:
+    if message_id is None or message.subscription_id:
         return b""
     encoded = message_id.encode("utf-8", "surrogatepass")
     if is_partitioned:
@@ -90,8 +91,19 @@ class History:
         """Whether the store has rows, even if all their ids have expired."""
         return self._stored_from_ms != NEVER_MS
 
-    def sift(self, messages: list[Message], is_partitioned: bool, until_ms: int) -> Sifted:
-        """Separate duplicates from new messages; of several with the same id the first is new."""
+    def sift(
+        self,
+        messages: list[Message],
+        is_partitioned: bool,
+        until_ms: int,
+        *,
+        has_both_forms: bool = False,
+    ) -> Sifted:
+        """Separate duplicates from new messages; of several with the same id the first is new.
+
+        With `has_both_forms` some digests were made while the entity had another number of
+        fragments: those of ids alone, or those of ids and keys.
+        """
         sifted = Sifted()
         seen: set[bytes] = set()
         digests: list[bytes] = []
@@ -100,12 +112,20 @@ class History:
             if digest and (digest in seen or self.has(digest, until_ms)):
                 sifted.duplicates.append(position)
                 continue
+            if has_both_forms and self._has_other(message, is_partitioned, until_ms):
+                sifted.duplicates.append(position)
+                continue
             sifted.messages.append(message)
             if digest:
                 seen.add(digest)
                 digests.append(digest)
         sifted.digests = b"".join(digests)
         return sifted
+
+    def _has_other(self, message: Message, is_partitioned: bool, until_ms: int) -> bool:
+        """Whether the digest of the other form was accepted after `until_ms`."""
+        digest = digest_of(message, not is_partitioned)
+        return bool(digest) and self.has(digest, until_ms)
 
     def load(self, at_ms: int, digests: bytes, until_ms: int) -> None:
         """Take over the ids that a store remembered, in the order of their acceptance."""
@@ -132,6 +152,24 @@ class History:
             self._oldest_ms = at_ms
         if at_ms > self._newest_ms:
             self._newest_ms = at_ms
+
+    def page(self, start: int, at_ms: int, until_ms: int, bytes_max: int) -> tuple[bytes, int]:
+        """The ids of some buckets from `start` on that have not expired, each a digest and its age
+        at `at_ms`; and the bucket to continue with, or 0.
+        """
+        found = bytearray()
+        for index in range(start, len(self._buckets)):
+            if len(found) >= bytes_max:
+                return bytes(found), index
+            bucket = self._buckets[index]
+            if bucket is None:
+                continue
+            for at in range(0, len(bucket), _RECORD_BYTES):
+                moment_ms = _moment_at(bucket, at)
+                if moment_ms > until_ms:
+                    found += bucket[at : at + DIGEST_BYTES]
+                    found += max(at_ms - moment_ms, 0).to_bytes(_MOMENT_BYTES, "big")
+        return bytes(found), 0
 
     def note_stored(self, at_ms: int) -> None:
         """The store has a row of this moment, by the wall clock."""
@@ -220,6 +258,22 @@ class History:
                 if oldest_ms == NEVER_MS or first_ms < oldest_ms:
                     oldest_ms = first_ms
         self._oldest_ms = oldest_ms
+
+
+def count_in_page(page: bytes) -> int:
+    return len(page) // _RECORD_BYTES
+
+
+def by_age(page: bytes, unit_ms: int) -> dict[int, bytes]:
+    """The digests of a page by their ages, the oldest first. Ages are multiples of a unit, so an id
+    may be remembered for a unit longer.
+    """
+    found: dict[int, bytearray] = {}
+    for at in range(0, len(page), _RECORD_BYTES):
+        age_ms = int.from_bytes(page[at + DIGEST_BYTES : at + _RECORD_BYTES], "big")
+        digests = found.setdefault(age_ms // unit_ms * unit_ms, bytearray())
+        digests += page[at : at + DIGEST_BYTES]
+    return {age_ms: bytes(found[age_ms]) for age_ms in sorted(found, reverse=True)}
 
 
 def _bucket_of(digest: bytes) -> int:

@@ -36,24 +36,34 @@ from shardbus.core.messages.command import (
     Send,
     Settle,
 )
+from shardbus.core.readers.sessions import SessionClaims
 from shardbus.core.sessions.holding import SessionHolds
 from shardbus.core.stages.record import ReadStage
 
 
 @final
-class Intake:
+class StoreReads:
     """Feeds one fragment from its store, only while no command is applied."""
 
-    def __init__(self, ledger: Ledger, supply: Supply, holds: SessionHolds | None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        supply: Supply,
+        holds: SessionHolds | None,
+        claims: SessionClaims | None,
+    ) -> None:
         self._ledger = ledger
         self._supply = supply
         self._holds = holds
+        self._claims = claims
 
     def begin(self) -> None:
         """A command is being applied: what was read for it can be used by it alone."""
         self._supply.begin()
         if self._holds is not None:
             self._holds.begin()
+        if self._claims is not None:
+            self._claims.begin()
 
     # What is missing.
 
@@ -138,7 +148,10 @@ class Intake:
         self, need: NeedPage | NeedHeads, entries: list[Entry], damaged: list[int], is_end: bool
     ) -> list[Change]:
         self._ledger.changes = []
-        self._fill(self._ledger.lines[need.line], entries, damaged, is_end)
+        if self._claims is not None and need.line == MAIN_LINE:
+            self._claims.heads_in(entries, damaged, is_end)
+        else:
+            self._fill(self._ledger.lines[need.line], entries, damaged, is_end)
         if damaged:
             self._ledger.set_aside(damaged, need.line)
         return self._ledger.changes
@@ -164,6 +177,9 @@ class Intake:
 
     def stages_in(self, stages: dict[bytes, ReadStage]) -> None:
         self._supply.stages_in(stages)
+
+    def blocks_in(self, blocks: dict[int, bytes | None]) -> None:
+        self._supply.blocks_in(blocks)
 
     def session_in(
         self,

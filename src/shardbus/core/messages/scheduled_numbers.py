@@ -1,4 +1,4 @@
-"""Scheduled messages by their numbers: cancelled at once, or when a transaction is committed.
+"""The numbers of scheduled messages: reserved ahead, and cancelled at once or in a transaction.
 
 A transaction that schedules messages learns their numbers before it is committed. The numbers are
 given out and stored as used before the messages exist (docs/adr/0046-requests-in-transactions.md).
@@ -12,6 +12,7 @@ from shardbus.core.errors import SERVER_BUSY, Refused
 from shardbus.core.fragment.change import Update
 from shardbus.core.fragment.entrance import Entrance
 from shardbus.core.fragment.ledger import Ledger
+from shardbus.core.lifecycle import rows as events
 from shardbus.core.limits import CANCEL_COUNT_MAX
 from shardbus.core.message import SCHEDULED, Entry
 from shardbus.core.messages.command import Done, Sent
@@ -21,7 +22,7 @@ from shardbus.core.transactions.command import Reserved
 
 
 @final
-class Scheduling:
+class ScheduledNumbers:
     """Decides about the scheduled messages of one fragment."""
 
     def __init__(self, ledger: Ledger, entrance: Entrance) -> None:
@@ -31,7 +32,7 @@ class Scheduling:
     def cancel(self, numbers: list[int], read: dict[int, Entry | None]) -> Done:
         """Cancel all of these messages or none; `read` holds them as they are stored."""
         check_numbers(numbers, CANCEL_COUNT_MAX)
-        self._ledger.forget(self.found(numbers, read))
+        self._ledger.forget(self.found(numbers, read), events.CANCEL)
         return Done()
 
     def found(self, numbers: list[int], read: dict[int, Entry | None]) -> list[Entry]:
@@ -94,7 +95,7 @@ class Scheduling:
         found = [locks.unpin(number, read.get(number)) for number in numbers]
         entries = [entry for entry in found if entry is not None and entry.state == SCHEDULED]
         if is_commit:
-            self._ledger.forget(entries)
+            self._ledger.forget(entries, events.CANCEL)
             return
         for entry in entries:
             self._ledger.note_due(entry.due_ms())

@@ -1,0 +1,262 @@
+"""The journal of a fragment: every event of its messages, bounded in size and age.
+
+The fragment notes rows while it decides. The commit that stores its decisions stores the rows too,
+as one block, which is a piece of the stage LIFECYCLE_STAGE. A lock changes nothing that is stored,
+so its row waits for the next commit, but not for longer than WAIT_MS. A crash in between loses the
+lock together with its row.
+
+Blocks are numbered. Numbers are reserved in advance, so that most commits store nothing but the
+block, and a fragment that is loaded starts with a number that was never used. Blocks are dropped by
+segments, many at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from shardbus.core.fragment.change import Change, RecordChange, StageDrop, StagePut
+from shardbus.core.fragment.records import LIFECYCLE
+from shardbus.core.integers import pack_integers, unpack_integers
+from shardbus.core.lifecycle.rows import (
+    DUPLICATE,
+    GAP,
+    LOAD,
+    LOCK,
+    UNKNOWN,
+    Rows,
+)
+from shardbus.core.limits import (
+    LIFECYCLE_BYTES_MAX,
+    LIFECYCLE_MS_MAX,
+    LIFECYCLE_ROWS_WAITING_MAX,
+    LIFECYCLE_SEGMENTS,
+)
+from shardbus.core.message import AT_ONCE_MS, NEVER_MS, Entry
+
+LIFECYCLE_STAGE: Final = b"\x00lifecycle"
+"""No client can name such a stage: the names of stages are text without control characters."""
+
+RECORD_KEY: Final = b""
+"""The key of the record with the numbers of blocks, of kind LIFECYCLE."""
+
+WAIT_MS: Final = 1_000
+NUMBERS_RESERVED: Final = 1_024
+# The bytes that a block takes in a store beside its own.
+_BLOCK_BYTES: Final = 128
+_HELD_NOTHING: Final = (UNKNOWN, "")
+
+
+@final
+class Journal:
+    """Collects rows and decides which blocks are stored and dropped.
+
+    `at_ms` is the moment of the rows that are noted next. Blocks with numbers from `first` up to,
+    but not including, `next` are stored, except those that were reserved and never used.
+    """
+
+    def __init__(self, data: bytes | None, at_ms: int, *, is_on: bool) -> None:
+        """`data` is the record of the journal as it was stored, if it was."""
+        self.is_on = is_on
+        self.at_ms = at_ms
+        self.deadline_ms = NEVER_MS
+        self.first = 1
+        self.next = 1
+        self._reserved_to = 1
+        self._rows = Rows()
+        self._locked: dict[int, tuple[int, str]] = {}
+        # Of each closed segment its end, the moment of its last row, and its bytes.
+        self._segments: list[tuple[int, int, int]] = []
+        self._closed_bytes = 0
+        self._open_bytes = 0
+        self._opened_at_ms = at_ms
+        if data is not None:
+            self._load(unpack_integers(data))
+
+    def _load(self, values: list[int]) -> None:
+        self.first, self.next, self._open_bytes, self._opened_at_ms = values[:4]
+        self._reserved_to = self.next
+        rest = values[4:]
+        self._segments = list(zip(rest[0::3], rest[1::3], rest[2::3], strict=True))
+        self._closed_bytes = sum([size_bytes for _, _, size_bytes in self._segments])
+
+    # Noting.
+
+    def loaded(self, steady_ms: int) -> None:
+        """The fragment was loaded: the locks that it had are lost."""
+        self._note(LOAD, "")
+        self._wait(steady_ms)
+
+    def switch(self, steady_ms: int, *, is_on: bool) -> None:
+        """Begin or end to note. Rows that were noted before are stored."""
+        if is_on and not self.is_on:
+            self.is_on = True
+            self._locked.clear()
+            self.loaded(steady_ms)
+        self.is_on = is_on
+
+    def entered(self, event: int, entries: list[Entry], keys: list[str | None] | None) -> None:
+        """New messages, and the keys that placed them."""
+        rows, count = self._rows, len(entries)
+        self._add(event, count)
+        rows.numbers += [entry.sequence_number for entry in entries]
+        rows.ages_ms += [0] * count
+        rows.held_ms += [UNKNOWN] * count
+        rows.deliveries += [0] * count
+        rows.sizes_bytes += [entry.size_bytes for entry in entries]
+        if keys is None:
+            rows.keys += [rows.text(entry.session_id) for entry in entries]
+        else:
+            rows.keys += [rows.text(key) for key in keys]
+        rows.tags += [0] * count
+
+    def adopted(self, event: int, first: int, count: int) -> None:
+        """New messages whose bytes the store already has."""
+        self._add(event, count)
+        self._numbers(list(range(first, first + count)))
+
+    def dropped(self, keys: list[str | None]) -> None:
+        """Duplicates, which have no number."""
+        self._add(DUPLICATE, len(keys))
+        rows, position = self._rows, len(self._rows.keys)
+        self._numbers([0] * len(keys))
+        rows.keys[position:] = [rows.text(key) for key in keys]
+
+    def locked(self, entries: list[Entry], receiver: str, steady_ms: int) -> None:
+        rows, count, at_ms = self._rows, len(entries), self.at_ms
+        self._add(LOCK, count)
+        rows.numbers += [entry.sequence_number for entry in entries]
+        rows.ages_ms += [at_ms - entry.enqueued_at_ms for entry in entries]
+        rows.held_ms += [UNKNOWN] * count
+        rows.deliveries += [entry.delivery_count for entry in entries]
+        rows.sizes_bytes += [entry.size_bytes for entry in entries]
+        rows.keys += [rows.text(entry.session_id) for entry in entries]
+        rows.tags += [rows.text(receiver) << 32] * count
+        held = (at_ms, receiver)
+        for entry in entries:
+            self._locked[entry.sequence_number] = held
+        self._wait(steady_ms)
+
+    def moved(self, event: int, entries: list[Entry], detail: str | None = None) -> None:
+        """Messages that are settled, expire, or change in another way."""
+        rows, count, at_ms = self._rows, len(entries), self.at_ms
+        held = [self._locked.pop(entry.sequence_number, _HELD_NOTHING) for entry in entries]
+        self._add(event, count)
+        rows.numbers += [entry.sequence_number for entry in entries]
+        rows.ages_ms += [at_ms - entry.enqueued_at_ms for entry in entries]
+        rows.held_ms += [UNKNOWN if since < 0 else at_ms - since for since, _ in held]
+        rows.deliveries += [entry.delivery_count for entry in entries]
+        rows.sizes_bytes += [entry.size_bytes for entry in entries]
+        rows.keys += [rows.text(entry.session_id) for entry in entries]
+        shown = rows.text(detail)
+        rows.tags += [rows.text(receiver) << 32 | shown for _, receiver in held]
+
+    def gone(self, event: int, numbers: list[int]) -> None:
+        """Messages of which only the numbers are known."""
+        for number in numbers:
+            self._locked.pop(number, None)
+        self._add(event, len(numbers))
+        self._numbers(numbers)
+
+    def _add(self, event: int, count: int) -> None:
+        rows = self._rows
+        rows.events += [event] * count
+        rows.at_ms += [self.at_ms] * count
+
+    def _numbers(self, numbers: list[int]) -> None:
+        rows, count = self._rows, len(numbers)
+        rows.numbers += numbers
+        for column in (rows.ages_ms, rows.held_ms, rows.deliveries, rows.sizes_bytes):
+            column += [UNKNOWN] * count
+        rows.keys += [0] * count
+        rows.tags += [0] * count
+
+    def _note(self, event: int, detail: str) -> None:
+        """A row about no message."""
+        self._add(event, 1)
+        self._numbers([0])
+        self._rows.tags[-1] = self._rows.text(detail)
+
+    def _wait(self, steady_ms: int) -> None:
+        if len(self._rows) >= LIFECYCLE_ROWS_WAITING_MAX:
+            self.deadline_ms = AT_ONCE_MS
+        elif self.deadline_ms == NEVER_MS:
+            self.deadline_ms = steady_ms + WAIT_MS
+
+    # Storing.
+
+    def is_due(self, steady_ms: int) -> bool:
+        """Whether the rows have waited long enough for a commit."""
+        return NEVER_MS < self.deadline_ms <= steady_ms
+
+    def give_up(self) -> None:
+        """There is no room for the rows: one row says how many are missing."""
+        count = len(self._rows)
+        if count == 0 or (count == 1 and self._rows.events[0] == GAP):
+            return
+        self._rows = Rows()
+        self._note(GAP, f"{count} rows")
+        self.deadline_ms = NEVER_MS
+
+    def take(self) -> list[Change]:
+        """The changes that store the rows so far, and drop what is too old or too much."""
+        rows = self._rows
+        if not rows.events:
+            return []
+        self._rows = Rows()
+        self.deadline_ms = NEVER_MS
+        data = rows.packed()
+        changes: list[Change] = [StagePut(LIFECYCLE_STAGE, self.next, data, is_new=True)]
+        must_record = self.next >= self._reserved_to
+        self.next += 1
+        self._open_bytes += len(data) + _BLOCK_BYTES
+        is_closed = self._close_segment()
+        if self._drop_segments(changes) or is_closed or must_record:
+            self._reserved_to = self.next + NUMBERS_RESERVED
+            changes.append(RecordChange(LIFECYCLE, RECORD_KEY, self._packed()))
+        return changes
+
+    def _close_segment(self) -> bool:
+        is_large = self._open_bytes >= LIFECYCLE_BYTES_MAX // LIFECYCLE_SEGMENTS
+        is_long = self.at_ms - self._opened_at_ms >= LIFECYCLE_MS_MAX // LIFECYCLE_SEGMENTS
+        if not is_large and not is_long:
+            return False
+        self._segments.append((self.next, self.at_ms, self._open_bytes))
+        self._closed_bytes += self._open_bytes
+        self._open_bytes = 0
+        self._opened_at_ms = self.at_ms
+        return True
+
+    def _drop_segments(self, changes: list[Change]) -> bool:
+        """Drop the oldest segment if it is too old, or if there is too much."""
+        if not self._segments:
+            return False
+        end, at_ms, size_bytes = self._segments[0]
+        is_large = self._closed_bytes + self._open_bytes > LIFECYCLE_BYTES_MAX
+        if not is_large and self.at_ms - at_ms < LIFECYCLE_MS_MAX:
+            return False
+        changes.append(StageDrop(LIFECYCLE_STAGE, end - 1))
+        self.first = end
+        self._closed_bytes -= size_bytes
+        del self._segments[0]
+        return True
+
+    def _packed(self) -> bytes:
+        values = [self.first, self._reserved_to, self._open_bytes, self._opened_at_ms]
+        for segment in self._segments:
+            values += segment
+        return pack_integers(values)
+
+
+def first_kept(data: bytes) -> int:
+    """The number of the oldest block that a journal kept when its record was stored."""
+    return unpack_integers(data)[0]
+
+
+def opened(
+    records: dict[tuple[int, bytes], bytes], at_ms: int, steady_ms: int, *, is_on: bool
+) -> Journal:
+    """The journal of a fragment that is being loaded, from the records that it keeps."""
+    journal = Journal(records.get((LIFECYCLE, RECORD_KEY)), at_ms, is_on=is_on)
+    if is_on:
+        journal.loaded(steady_ms)
+    return journal
