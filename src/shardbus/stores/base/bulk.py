@@ -92,6 +92,22 @@ class BulkAsk:
         return bits
 
 
+@final
+class BlockSlab:
+    """Blocks of the journal of one fragment, by their ascending numbers.
+
+    `first` is the oldest block that the fragment kept at that moment: blocks before it were
+    dropped, and blocks from it on that are not listed never existed. A block that is None is
+    damaged. `until` is where to continue: all blocks up to it were looked at.
+    """
+
+    def __init__(self, first: int, until: int) -> None:
+        self.first = first
+        self.until = until
+        self.numbers: list[int] = []
+        self.blocks: list[bytes | None] = []
+
+
 class BulkSource(Protocol):
     """One store, opened for reading. Every method raises StoreError when the store cannot be
     read.
@@ -118,6 +134,16 @@ class BulkSource(Protocol):
 
     def slab(self, local: int, ask: BulkAsk, start: int) -> Slab:
         """The requested messages from a sequence number on, up to a few megabytes."""
+        ...
+
+    def state(self, local: int, session_id: str) -> bytes | None:
+        """The state of a session of a fragment; None if it has none."""
+        ...
+
+    def blocks(self, local: int, after: int, until: int) -> BlockSlab:
+        """Blocks of a fragment's journal with numbers above `after` and not above `until`, about a
+        megabyte of them.
+        """
         ...
 
     def is_current(self) -> bool:

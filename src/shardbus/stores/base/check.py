@@ -196,7 +196,7 @@ def orphans(catalogue: CatalogueReport, stores: Sequence[StoreReport]) -> list[O
     owned = {
         (home.broker_index, entity.entity_id, home.number)
         for entity in entities
-        for home in entity.fragments
+        for home in entity.every_home()
     }
     found: dict[tuple[str, int], OrphanReport] = {}
     for store in stores:

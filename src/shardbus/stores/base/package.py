@@ -19,8 +19,9 @@ from shardbus.stores.base.backup import Copyable, Snapshot, Watch
 from shardbus.stores.base.bulk import BulkSource
 from shardbus.stores.base.catalogue import KeptCatalogue
 from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
-from shardbus.stores.base.moving import Mark, StoreTally
+from shardbus.stores.base.move_mark import Mark
 from shardbus.stores.base.store import MessageStore
+from shardbus.stores.base.tally import StoreTally
 
 Durability = Literal["full", "relaxed"]
 

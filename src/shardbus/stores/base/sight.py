@@ -46,7 +46,8 @@ class Sight:
     """A database at one moment. `version` is that of the namespace, if its catalogue is here.
 
     `oldest_snapshot_ms` is for how long the oldest snapshot of anybody keeps rows from being
-    vacuumed; `time_ms` is what the clock of the database says.
+    vacuumed; `time_ms` is what the clock of the database says. `lag_bytes` is what the standby that
+    is furthest behind has not stored yet; None without one, or if the user may not see it.
     """
 
     version: int
@@ -57,6 +58,8 @@ class Sight:
     size_bytes: int
     oldest_snapshot_ms: int
     time_ms: int
+    standbys: int = 0
+    lag_bytes: int | None = None
 
 
 class Lookout(Protocol):

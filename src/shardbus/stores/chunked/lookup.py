@@ -136,6 +136,10 @@ class Lookup:
         """Kind, key and bytes of the records that a fragment keeps."""
         raise NotImplementedError
 
+    def record(self, local: int, kind: int, key: bytes) -> bytes:
+        """The bytes of one of them, empty if there is none."""
+        raise NotImplementedError
+
     def recorded(self, kinds: list[int]) -> set[int]:
         """The fragments that keep records of one of these kinds."""
         raise NotImplementedError

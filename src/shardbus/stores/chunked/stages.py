@@ -88,7 +88,8 @@ class StageWriter:
     def _put_piece(self, local: int, change: StagePut) -> None:
         known = self._batch.known
         stage, number = change.stage, change.piece
-        drop_pieces(self._tables, self._tables.find_pieces(local, stage, number, number))
+        if not change.is_new:
+            drop_pieces(self._tables, self._tables.find_pieces(local, stage, number, number))
         piece = StagedPiece(local, stage, number, change.data)
         for body in piece.keep(change.payloads, known.next_part):
             self._tables.put_part(known.next_part, body)

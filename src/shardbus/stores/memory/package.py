@@ -12,9 +12,10 @@ from typing import final
 from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, Watch
 from shardbus.stores.base.bulk import BulkSource
 from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
-from shardbus.stores.base.moving import Mark, StoreTally
+from shardbus.stores.base.move_mark import Mark
 from shardbus.stores.base.package import Site
 from shardbus.stores.base.store import StoreError
+from shardbus.stores.base.tally import StoreTally
 from shardbus.stores.memory.catalogue import MemoryCatalogue
 from shardbus.stores.memory.store import MemoryStore
 

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, TypeVar, final
 
-from shardbus.stores.base.bulk import BulkAsk, Slab
+from shardbus.stores.base.bulk import BlockSlab, BulkAsk, Slab
 from shardbus.stores.base.store import FragmentId, StoreError, UnknownFragment
+from shardbus.stores.chunked.blocks import BlockReader
 from shardbus.stores.chunked.bulk import SlabReader
+from shardbus.stores.chunked.chunk import session_name
+from shardbus.stores.chunked.session import SessionReader
 from shardbus.stores.postgres.link import Address, Link, LinkLost
 from shardbus.stores.postgres.lookup import PostgresLookup
 from shardbus.stores.postgres.schema import examine, settings_of
@@ -37,6 +40,8 @@ class PostgresBulk:
             raise
         self._lookup = PostgresLookup(self._link, slot)
         self._slabs = SlabReader(self._lookup)
+        self._sessions = SessionReader(self._lookup)
+        self._blocks = BlockReader(self._lookup)
 
     def __enter__(self) -> Self:
         return self
@@ -67,6 +72,12 @@ class PostgresBulk:
 
     def slab(self, local: int, ask: BulkAsk, start: int) -> Slab:
         return self._again(lambda: self._slabs.slab(local, ask, start))
+
+    def state(self, local: int, session_id: str) -> bytes | None:
+        return self._again(lambda: self._sessions.state(local, session_name(session_id)))
+
+    def blocks(self, local: int, after: int, until: int) -> BlockSlab:
+        return self._again(lambda: self._blocks.blocks(local, after, until))
 
     def _again(self, work: Callable[[], T]) -> T:
         """Read, and try once more on a new connection if this one was lost."""

@@ -7,19 +7,23 @@ slots, so they are spread over the stores.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, final
 
 from shardbus.stores.base.cluster import Making, SeenStore, SeenStores
 from shardbus.stores.base.lease import SlotLease
+from shardbus.stores.base.move_mark import ARRIVING
 from shardbus.stores.base.package import Durability
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.catalogue_sight import PostgresCatalogueSight
+from shardbus.stores.postgres.group import GroupCommit
 from shardbus.stores.postgres.kept_lease import KeptLease
 from shardbus.stores.postgres.leases import PostgresLeases
 from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.lookout import PostgresLookout
+from shardbus.stores.postgres.move_mark import mark_in
 from shardbus.stores.postgres.pipelines import PostgresPipelines
 from shardbus.stores.postgres.schema import examine, prepare, settings_of
 from shardbus.stores.postgres.shared_catalogue import SharedCatalogue
@@ -37,6 +41,13 @@ INSERT INTO slot SELECT n, 0, 0, '', $3, 0
 FROM generate_series($1::integer, $2::integer, $4::integer) AS n ON CONFLICT DO NOTHING
 """
 _NAMESPACE: Final = "SELECT namespace_id FROM namespace"
+_IDENTITY: Final = """
+SELECT (pg_control_system()).system_identifier, oid FROM pg_database
+WHERE datname = current_database()
+"""
+# Of databases that were filled by a move or a restore, as the first node of a new cluster makes.
+FILLED_SLOTS_MIN: Final = 16
+SECRET_BYTES: Final = 32
 
 
 @final
@@ -51,6 +62,8 @@ class ClusterStore:
     slots: int
     timeline: int
     secret: bytes
+    # The connections over which slots commit together, by durability.
+    groups: dict[Durability, GroupCommit] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def shown(self) -> str:
@@ -63,7 +76,12 @@ class ClusterStore:
         return PostgresLookout(self.address, name)
 
     def slot(self, lease: SlotLease, durability: Durability) -> KeptLease:
-        return KeptLease(self.address, self.cluster_id, lease, durability)
+        group = self.groups.get(durability)
+        if group is None:
+            is_relaxed = durability == "relaxed"
+            settings = settings_of("broker commits", is_relaxed=is_relaxed, is_leased=True)
+            group = self.groups[durability] = GroupCommit(Link(self.address, settings))
+        return KeptLease(self.address, self.cluster_id, lease, durability, group)
 
 
 @final
@@ -108,7 +126,10 @@ def open_cluster(addresses: Sequence[Address], making: Making) -> Cluster:
     for address, row in zip(addresses, found, strict=True):
         if row is None:
             _claim(address, cluster_id, free.pop(0), len(addresses), making)
-    # Another node may have created the cluster meanwhile.
+            # Another node may have been first, with an id of its own: the others get that one too.
+            claimed = _row(address)
+            if claimed is not None:
+                cluster_id = claimed.cluster_id
     rows = [_row(address) for address in addresses]
     _check_alike(addresses, rows)
     opened = [row for row in rows if row is not None]
@@ -125,6 +146,77 @@ def find_cluster(addresses: Sequence[Address]) -> Cluster:
     if len(opened) < len(addresses):
         raise StoreError(_no_cluster(addresses))
     return Cluster(opened)
+
+
+def arranged(addresses: Sequence[Address]) -> list[Address]:
+    """These databases in the order of their stores; StoreError unless they are a whole cluster, one
+    database of a single server, or a whole that is being filled.
+    """
+    rows = [_row(address) for address in addresses]
+    _check_alike(addresses, rows)
+    known = [row for row in rows if row is not None]
+    if known:
+        for address, row in zip(addresses, rows, strict=True):
+            if row is None and not _is_arriving(address):
+                raise StoreError(
+                    f"{address.shown} is no database of the cluster {known[0].cluster_id}. Nothing "
+                    "was changed. Name the databases of one cluster"
+                )
+    elif len(addresses) > 1:
+        _check_distinct(addresses)
+        for address in addresses:
+            if not _is_arriving(address) and holdings(address):
+                raise StoreError(
+                    f"{address.shown} is the database of a single server, and {len(addresses)} are "
+                    "named. Nothing was changed. Name it alone"
+                )
+    free = iter(_free_indexes(addresses, known))
+    indexes = [next(free) if row is None else row.index for row in rows]
+    return [address for _, address in sorted(zip(indexes, addresses, strict=True), key=_index)]
+
+
+def claim_filled(addresses: Sequence[Address], slots: int) -> None:
+    """Make filled databases, which `arranged` returned, a cluster with at least so many slots."""
+    link = Link(addresses[0], settings_of("look", is_reader=True))
+    try:
+        cluster_id = str(link.fetch(_NAMESPACE)[0][0])
+    finally:
+        link.close()
+    each = max(FILLED_SLOTS_MIN, -(-slots // len(addresses)))
+    making = Making("full", each, cluster_id, secrets.token_bytes(SECRET_BYTES))
+    for index, address in enumerate(addresses):
+        _claim(address, cluster_id, index, len(addresses), making)
+
+
+def _index(found: tuple[int, Address]) -> int:
+    return found[0]
+
+
+def _is_arriving(address: Address) -> bool:
+    """Whether a move, or a restore, fills a database."""
+    link = Link(address, settings_of("look", is_reader=True))
+    try:
+        mark = mark_in(link)
+        return mark is not None and mark.state == ARRIVING
+    finally:
+        link.close()
+
+
+def _check_distinct(addresses: Sequence[Address]) -> None:
+    """Databases without rows of a cluster cannot tell that they are the same one."""
+    seen: dict[tuple[object, ...], Address] = {}
+    for address in addresses:
+        link = Link(address, settings_of("look", is_reader=True))
+        try:
+            identity = tuple(link.fetch(_IDENTITY)[0])
+        finally:
+            link.close()
+        if identity in seen:
+            raise StoreError(
+                f"{address.shown} and {seen[identity].shown} are the same database. Nothing was "
+                "changed. Name each database once"
+            )
+        seen[identity] = address
 
 
 def _no_cluster(addresses: Sequence[Address]) -> str:

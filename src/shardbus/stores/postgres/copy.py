@@ -21,8 +21,8 @@ from shardbus.stores.postgres.link import Address, Link, Row
 from shardbus.stores.postgres.lookup import keys_of
 from shardbus.stores.postgres.schema import settings_of
 from shardbus.stores.sqlite.catalogue import SqliteCatalogue
-from shardbus.stores.sqlite.database import prepare, store_error
-from shardbus.stores.sqlite.snapshot import copied_file, remove_copy
+from shardbus.stores.sqlite.database import prepare
+from shardbus.stores.sqlite.snapshot import copied_file, whole_or_removed
 
 # Rows with bytes that one query returns; a chunk has at most 256 KiB, or is a single message.
 ROWS_MAX: Final = 64
@@ -93,7 +93,7 @@ class PostgresSnapshot(Moment):
 
     def copy(self, target: Path, watch: Watch) -> Copied:
         _reserve(target)
-        try:
+        with whole_or_removed(target):
             target.unlink()
             prepare(target)
             with closing(sqlite3.connect(target, isolation_level=None)) as file:
@@ -102,13 +102,8 @@ class PostgresSnapshot(Moment):
                 file.execute("BEGIN IMMEDIATE")
                 self._fill(file, watch)
                 file.execute("COMMIT")
-            return copied_file(target, watch)
-        except (sqlite3.Error, OSError) as error:
-            remove_copy(target)
-            raise store_error(target, error) from error
-        except BaseException:
-            remove_copy(target)
-            raise
+            copied = copied_file(target, watch)
+        return copied
 
     def _fill(self, file: sqlite3.Connection, watch: Watch) -> None:
         slot = self.link.row(
@@ -201,7 +196,7 @@ class CatalogueSnapshot(Moment):
 
     def copy(self, target: Path, watch: Watch) -> Copied:
         _reserve(target)
-        try:
+        with whole_or_removed(target):
             only = self.link.row(
                 "SELECT namespace_id, created_at_ms, next_entity_id, rules, rules_checksum "
                 "FROM namespace"
@@ -224,13 +219,8 @@ class CatalogueSnapshot(Moment):
                     note = (row[0], decoded(row[1]), row[2], int(row[3]))
                     file.execute("INSERT INTO unfinished VALUES (?, ?, ?, ?)", note)
                 file.execute("COMMIT")
-            return copied_file(target, watch)
-        except (sqlite3.Error, OSError) as error:
-            remove_copy(target)
-            raise store_error(target, error) from error
-        except BaseException:
-            remove_copy(target)
-            raise
+            copied = copied_file(target, watch)
+        return copied
 
 
 def slot_bytes(address: Address, slot: int) -> int:

@@ -43,6 +43,17 @@ class Arrays:
         for column in range(COLUMNS):
             self._add(others[column::COLUMNS], column)
 
+    def size_bytes(self) -> int:
+        """Of all values that are bytes."""
+        total = 0
+        for column in self.columns:
+            if column is None:
+                continue
+            for cell in column:
+                if isinstance(cell, bytes):
+                    total += len(cell)
+        return total
+
     def _add(self, cells: list[Cell], column: int) -> None:
         if column != _BODY:
             self.columns.append(_column(cells))

@@ -10,6 +10,7 @@ from shardbus.stores.base.lease import SlotLease
 from shardbus.stores.base.package import Durability
 from shardbus.stores.base.store import MessageStore, StoreError
 from shardbus.stores.postgres.copy import PostgresSnapshot, slot_bytes
+from shardbus.stores.postgres.group import GroupCommit
 from shardbus.stores.postgres.link import Address
 from shardbus.stores.postgres.store import PostgresStore
 
@@ -19,7 +20,12 @@ class KeptLease:
     """A `base_package.KeptStore`: it belongs to the namespace of its cluster, and is never new."""
 
     def __init__(
-        self, address: Address, namespace_id: str, lease: SlotLease, durability: Durability
+        self,
+        address: Address,
+        namespace_id: str,
+        lease: SlotLease,
+        durability: Durability,
+        group: GroupCommit,
     ) -> None:
         self.name = broker_name(lease.slot)
         self.namespace_id = namespace_id
@@ -27,6 +33,7 @@ class KeptLease:
         self._address = address
         self._lease = lease
         self._durability: Durability = durability
+        self._group = group
 
     def size_bytes(self) -> int:
         return slot_bytes(self._address, self._lease.slot)
@@ -49,5 +56,9 @@ class KeptLease:
 
     def _open(self) -> MessageStore:
         return PostgresStore(
-            self._address, self._lease.slot, durability=self._durability, lease=self._lease
+            self._address,
+            self._lease.slot,
+            durability=self._durability,
+            lease=self._lease,
+            group=self._group,
         )

@@ -17,7 +17,7 @@ from shardbus.core.cluster.statement import (
 )
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.link import Address, Link, LinkLost
-from shardbus.stores.postgres.moving import refuse_moved
+from shardbus.stores.postgres.move_mark import refuse_moved
 from shardbus.stores.postgres.schema import settings_of
 from shardbus.stores.postgres.serving import keep_served
 

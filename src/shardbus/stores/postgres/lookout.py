@@ -17,7 +17,10 @@ SELECT coalesce((SELECT version FROM namespace), 0),
     pg_database_size(current_database()),
     coalesce((SELECT (extract(epoch FROM clock_timestamp() - min(xact_start)) * 1000)::bigint
         FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()), 0),
-    now_ms_v2()
+    now_ms_v2(),
+    (SELECT count(*) FROM pg_stat_replication),
+    (SELECT max(greatest(0, pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn)))::bigint
+        FROM pg_stat_replication)
 """
 _MEMBERS: Final = """
 SELECT name, incarnation, is_leaving, greatest(0, now_ms_v2() - beat_at_ms), about
@@ -45,7 +48,7 @@ class PostgresLookout:
 
     def look(self) -> Sight:
         fetch = self._link.fetch
-        version, timeline, size_bytes, oldest_ms, time_ms = fetch(_LOOK)[0]
+        version, timeline, size_bytes, oldest_ms, time_ms, standbys, lag_bytes = fetch(_LOOK)[0]
         return Sight(
             version,
             timeline,
@@ -55,6 +58,8 @@ class PostgresLookout:
             size_bytes,
             max(0, oldest_ms),
             time_ms,
+            standbys,
+            lag_bytes,
         )
 
     def report(self, name: str, about: str) -> None:

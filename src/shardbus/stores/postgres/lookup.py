@@ -89,6 +89,7 @@ WHERE session = (SELECT id FROM session WHERE local = $1 AND name = $2)
 """
 _COUNTERS: Final = "SELECT counters FROM fragment WHERE local = $1"
 _ALL_COUNTERS: Final = "SELECT local, counters FROM fragment WHERE slot = $1"
+_RECORD: Final = "SELECT data FROM record WHERE local = $1 AND kind = $2 AND key = $3"
 _RECORDS: Final = "SELECT kind, key, data FROM record WHERE local = $1 ORDER BY kind, key"
 _RECORDED: Final = """
 SELECT local FROM fragment f WHERE slot = $1 AND EXISTS (
@@ -226,6 +227,10 @@ class PostgresLookup(Lookup):
 
     def records(self, local: int) -> list[tuple[int, bytes, bytes]]:
         return [(row[0], row[1], row[2]) for row in self.ask(_RECORDS, local)]
+
+    def record(self, local: int, kind: int, key: bytes) -> bytes:
+        rows = self.ask(_RECORD, local, kind, key)
+        return bytes(rows[0][0]) if rows else b""
 
     def recorded(self, kinds: list[int]) -> set[int]:
         return {row[0] for row in self.ask(_RECORDED, self._slot, kinds)}

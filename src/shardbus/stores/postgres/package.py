@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import final
 
 from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, Watch, broker_name, copy_name
 from shardbus.stores.base.check import CatalogueReport, Damage, Progress, Repaired, StoreReport
 from shardbus.stores.base.cluster import Making, SeenStores
-from shardbus.stores.base.moving import Mark, StoreTally
+from shardbus.stores.base.move_mark import Mark, common_mark
 from shardbus.stores.base.package import Site
 from shardbus.stores.base.store import StoreError
+from shardbus.stores.base.tally import StoreTally
 from shardbus.stores.postgres.bulk import PostgresBulk
 from shardbus.stores.postgres.catalogue import PostgresCatalogue, has_namespace
 from shardbus.stores.postgres.cluster import (
     Cluster,
+    arranged,
+    claim_filled,
     find_cluster,
     look_at,
     open_cluster,
@@ -31,7 +34,7 @@ from shardbus.stores.postgres.copy import (
 )
 from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.load import load_catalogue, load_store
-from shardbus.stores.postgres.moving import (
+from shardbus.stores.postgres.move_mark import (
     finish,
     mark_in,
     put_mark,
@@ -51,41 +54,39 @@ RESTORE = "restore a copy of the database"
 
 @final
 class PostgresStores:
-    """A `base_package.Stores`: one database with a slot for each broker, and the catalogue."""
+    """A `base_package.Stores`: databases with a slot for each broker, and the catalogue.
+
+    A single server has one database. Several are those of a cluster, or will be.
+    """
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        # Several are of a cluster; only what is read there is asked for here.
         self._addresses = [Address(url) for url in f"postgresql:{site.address}".split()]
         self._address = self._addresses[0]
+        # Known once they were looked at; filling them does not change their order.
+        self._arranged: list[Address] = []
 
     def describe(self) -> str:
-        return f"the database {self._address.shown}"
+        shown = ", ".join(address.shown for address in self._addresses)
+        return f"the database {shown}" if len(self._addresses) == 1 else f"the databases {shown}"
 
     def names(self) -> list[str]:
-        return [broker_name(held.slot) for held in holdings(self._address)]
+        slots = [held.slot for address in self._all() for held in holdings(address)]
+        return [broker_name(slot) for slot in sorted(slots)]
 
     def has_catalogue(self) -> bool:
-        link = Link(self._address, settings_of("look", is_reader=True))
-        try:
+        with self._reading(self._all()[0]) as link:
             return examine(link, is_full=False) > 0 and has_namespace(link)
-        finally:
-            link.close()
 
     def refuse_other_builds(self) -> None:
-        link = Link(self._address, settings_of("look", is_reader=True))
-        try:
-            examine(link, is_full=False)
-        finally:
-            link.close()
+        for address in self._addresses:
+            with self._reading(address) as link:
+                examine(link, is_full=False)
 
     def check_start(self) -> None:
-        link = Link(self._address, settings_of("look", is_reader=True))
-        try:
+        with self._reading(self._address) as link:
             examine(link, is_full=self._site.durability == "full")
             refuse_moved(link)
-        finally:
-            link.close()
         self._refuse_cluster()
         self._id_for_catalogue("")
 
@@ -107,39 +108,45 @@ class PostgresStores:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        link = Link(self._address, settings_of("hold"))
-        try:
-            keep_unserved(link)
+        with ExitStack() as links:
+            # Always in the same order, so that two commands do not wait for each other's half.
+            for address in self._all():
+                keep_unserved(links.enter_context(self._linked(address, "hold")))
             yield
-        finally:
-            link.close()
 
     def unserved_snapshot(self, name: str) -> Snapshot:
+        address = self._address_of(name)
         if name == CATALOGUE_NAME:
-            return CatalogueSnapshot(self._address)
-        return PostgresSnapshot(self._address, slot_of(name))
+            return CatalogueSnapshot(address)
+        return PostgresSnapshot(address, slot_of(name))
 
     def mark(self) -> Mark | None:
-        with self._linked("look") as link:
-            return mark_in(link)
+        marks: list[Mark | None] = []
+        for address in self._all():
+            with self._linked(address, "look") as link:
+                marks.append(mark_in(link))
+        return common_mark(marks, self.describe())
 
     def put_mark(self, mark: Mark | None) -> None:
-        with self._linked("move") as link:
-            put_mark(link, mark, is_fencing=mark is not None)
+        for address in self._all():
+            with self._linked(address, "move") as link:
+                put_mark(link, mark, is_fencing=mark is not None)
 
     def takes_damage(self) -> bool:
         return False
 
     def check_empty(self, move_id: str) -> None:
-        with self._linked("look") as link:
-            if examine(link, is_full=False) > 0:
-                refuse_filled(link, move_id)
+        for address in self._all():
+            with self._linked(address, "look") as link:
+                if examine(link, is_full=False) > 0:
+                    refuse_filled(link, move_id)
 
     def receive(self, mark: Mark) -> None:
         self.check_empty(mark.move_id)
-        prepare(self._address, is_full=False, is_arriving=True)
-        with self._linked("move") as link:
-            receive(link, mark)
+        for address in self._all():
+            prepare(address, is_full=False, is_arriving=True)
+            with self._linked(address, "move") as link:
+                receive(link, mark)
 
     def has_received(self, name: str) -> bool:
         if name == CATALOGUE_NAME:
@@ -147,7 +154,7 @@ class PostgresStores:
         return name in self.names()
 
     def restore(self, name: str, copy: Path, watch: Watch) -> None:
-        with self._linked("move") as link:
+        with self._linked(self._address_of(name), "move") as link:
             if name == CATALOGUE_NAME:
                 load_catalogue(link, copy)
             else:
@@ -155,8 +162,13 @@ class PostgresStores:
         copy.unlink()
 
     def finish(self, mark: Mark) -> None:
-        with self._linked("move") as link:
-            finish(link, mark)
+        addresses = self._all()
+        if len(addresses) > 1:
+            # A single server has one database: several are a cluster, which must know its order.
+            claim_filled(addresses, sum(len(holdings(address)) for address in addresses))
+        for address in addresses:
+            with self._linked(address, "move") as link:
+                finish(link, mark)
 
     def tally(self, name: str, progress: Progress) -> StoreTally:
         """Of a copy, which takes as much room in the data directory."""
@@ -164,9 +176,10 @@ class PostgresStores:
             return tally_store(path, progress)
 
     def size_bytes(self, name: str) -> int:
+        address = self._address_of(name)
         if name == CATALOGUE_NAME:
-            return catalogue_bytes(self._address)
-        return slot_bytes(self._address, slot_of(name))
+            return catalogue_bytes(address)
+        return slot_bytes(address, slot_of(name))
 
     def check(self, name: str, progress: Progress) -> StoreReport:
         """Its records are examined in a copy, which takes as much room in the data directory."""
@@ -212,9 +225,27 @@ class PostgresStores:
             raise StoreError("a single server has one database: several are for `shardbus node`")
         refuse_cluster(self._address)
 
+    def _all(self) -> list[Address]:
+        """All databases in the order of their stores: that of the first has the catalogue."""
+        if not self._arranged:
+            self._arranged = arranged(self._addresses)
+        return self._arranged
+
+    def _address_of(self, name: str) -> Address:
+        addresses = self._all()
+        return addresses[0 if name == CATALOGUE_NAME else slot_of(name) % len(addresses)]
+
     @contextmanager
-    def _linked(self, name: str) -> Iterator[Link]:
-        link = Link(self._address, settings_of(name))
+    def _linked(self, address: Address, name: str) -> Iterator[Link]:
+        link = Link(address, settings_of(name))
+        try:
+            yield link
+        finally:
+            link.close()
+
+    @contextmanager
+    def _reading(self, address: Address) -> Iterator[Link]:
+        link = Link(address, settings_of("look", is_reader=True))
         try:
             yield link
         finally:
@@ -232,7 +263,7 @@ class PostgresStores:
             yield path
 
     def _called(self, name: str) -> str:
-        return f"{name} in {self._address.shown}"
+        return f"{name} in {self._address_of(name).shown}"
 
     def _readdress(self, damage: Damage, name: str) -> None:
         damage.file = self._called(name)

@@ -9,8 +9,15 @@ from typing import Final
 from shardbus.core.cluster.terms import SILENCE_MS
 from shardbus.stores.base.store import OtherBuild, StoreError
 from shardbus.stores.chunked.rows import KINDS
-from shardbus.stores.postgres.link import Address, Link, Row
-from shardbus.stores.postgres.moving import refuse_moved
+from shardbus.stores.postgres.link import (
+    KEEPALIVE_COUNT,
+    KEEPALIVE_S,
+    LOST_MS,
+    Address,
+    Link,
+    Row,
+)
+from shardbus.stores.postgres.move_mark import refuse_moved
 
 SCHEMA: Final = "shardbus"
 SCHEMA_VERSION: Final = 3
@@ -58,6 +65,12 @@ PLANS: Final = {
     "idle_session_timeout": "0",
     # Of a process that hangs in the middle of a transaction: the next owner waits for its locks.
     "idle_in_transaction_session_timeout": "30s",
+    # Of a node that was cut off, which says no goodbye: otherwise PostgreSQL keeps its sessions for
+    # two hours, and a node that is cut off again and again uses up all connections.
+    "tcp_keepalives_idle": f"{KEEPALIVE_S}s",
+    "tcp_keepalives_interval": f"{KEEPALIVE_S}s",
+    "tcp_keepalives_count": str(KEEPALIVE_COUNT),
+    "tcp_user_timeout": f"{LOST_MS}ms",
 }
 
 

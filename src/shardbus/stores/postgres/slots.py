@@ -11,7 +11,7 @@ from shardbus.stores.base.package import Durability
 from shardbus.stores.base.store import MessageStore, StoreError
 from shardbus.stores.postgres.copy import PostgresSnapshot, slot_bytes
 from shardbus.stores.postgres.link import Address, Link
-from shardbus.stores.postgres.moving import refuse_moved
+from shardbus.stores.postgres.move_mark import refuse_moved
 from shardbus.stores.postgres.schema import examine, prepare, settings_of
 from shardbus.stores.postgres.store import PostgresStore
 

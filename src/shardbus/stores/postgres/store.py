@@ -20,6 +20,7 @@ from shardbus.stores.base.store import (
     StoreError,
 )
 from shardbus.stores.chunked.store import ChunkedReads
+from shardbus.stores.postgres.group import GroupCommit
 from shardbus.stores.postgres.link import Address, Link, LinkLost
 from shardbus.stores.postgres.lookup import PostgresLookup
 from shardbus.stores.postgres.schema import settings_of
@@ -51,8 +52,11 @@ class PostgresStore(ChunkedReads):
         *,
         durability: Durability = "full",
         lease: SlotLease | None = None,
+        group: GroupCommit | None = None,
     ) -> None:
-        """With a lease, this object owns the slot for as long as the lease lasts."""
+        """With a lease, this object owns the slot for as long as the lease lasts. Stores with the
+        same `group` commit together; it belongs to the caller.
+        """
         name = f"broker-{slot}"
         is_relaxed = durability == "relaxed"
         is_leased = lease is not None
@@ -62,7 +66,10 @@ class PostgresStore(ChunkedReads):
         self._slot = slot
         # The connection for reads, and the epoch for which its server was verified.
         self._seen = (0, 0)
-        self._writer = SlotWriter(self._writing, slot, f"{name} on {here()}", lease)
+        self._group = group
+        if group is not None:
+            group.open()
+        self._writer = SlotWriter(self._writing, slot, f"{name} on {here()}", lease, group)
         if lease is not None:
             lease.call_when_lost(self._hang_up)
         try:
@@ -159,11 +166,15 @@ class PostgresStore(ChunkedReads):
     def _hang_up(self) -> None:
         self._writing.abandon()
         self._reading.abandon()
+        if self._group is not None:
+            self._group.abandon()
 
     def close(self) -> None:
-        for link in (self._writing, self._reading):
-            with suppress(StoreError):
-                link.close()
+        group, self._group = self._group, None
+        for ending in (self._writing, self._reading, group):
+            if ending is not None:
+                with suppress(StoreError):
+                    ending.close()
 
 
 def here() -> str:

@@ -1,9 +1,9 @@
 """How a slot is written: one call, one transaction, one round trip for each commit.
 
-Every transaction begins with the fence (`fence_v1`), which fails unless the slot still has our
-epoch, and gives the transaction its number. When a connection is lost nobody knows whether the last
-transaction happened; `settle` raises the epoch, after which it cannot happen any more, and compares
-the numbers.
+Every transaction begins with the fence (`fence_v1`, which `commit_v1`, `commit_v2` and `fence_v2`
+call). It fails unless the slot still has our epoch, and gives the transaction its number. When a
+connection is lost nobody knows whether the last transaction happened; `settle` raises the epoch,
+after which it cannot happen any more, and compares the numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, final
+from typing import Final, cast, final
 
 from shardbus.core.cluster.statement import Commit
 from shardbus.core.fragment.change import new_counters
@@ -29,7 +29,15 @@ from shardbus.stores.chunked.chunk import (
 from shardbus.stores.chunked.directory import Known, StoreDirectory
 from shardbus.stores.chunked.stages import StageWriter, drop_pieces
 from shardbus.stores.postgres.encoding import Arrays, divided
-from shardbus.stores.postgres.link import FENCED_STATE, Link, LinkLost, Row, ServerRefused
+from shardbus.stores.postgres.group import MEMBER_BYTES_MAX, Answer, GroupCommit
+from shardbus.stores.postgres.link import (
+    FENCED_STATE,
+    Argument,
+    Link,
+    LinkLost,
+    Row,
+    ServerRefused,
+)
 from shardbus.stores.postgres.lookup import PostgresLookup, keys_of
 from shardbus.stores.postgres.serving import keep_served
 from shardbus.stores.postgres.stages import PostgresStages
@@ -57,6 +65,8 @@ SWEEP_PIECES_MAX: Final = 16
 Tid = tuple[int, int]
 """Where a version of a row is: block and place in it."""
 NOWHERE: Final = (0, 0)
+# Where the slot is now; fragments, and where they are.
+_Places = tuple[Tid, list[int] | None, list[Tid] | None]
 
 _TAKE: Final = """
 UPDATE slot SET epoch = epoch + 1, owner = $2 WHERE slot = $1 RETURNING epoch, commits, ctid
@@ -67,12 +77,14 @@ UPDATE slot SET epoch = epoch + 1 WHERE slot = $1 AND owner = $2 RETURNING epoch
 """
 _OWNER: Final = "SELECT owner, epoch FROM slot WHERE slot = $1"
 # Slot, epoch, number, where the slot is, fragments, where they are, counters, and the rows.
-_COMMIT: Final = "SELECT * FROM commit_v1({})".format(", ".join(f"${n}" for n in range(1, 25)))
+_COMMIT: Final = "commit_v1"
 _FENCE: Final = "SELECT fence_v1($1, $2, $3, $4)"
 # With the incarnation that leases the slot.
-_LEASED_COMMIT: Final = "SELECT * FROM commit_v2({})".format(
-    ", ".join(f"${n}" for n in range(1, 26))
-)
+_LEASED_COMMIT: Final = "commit_v2"
+_CALLS: Final = {
+    name: f"SELECT * FROM {name}({', '.join(f'${n}' for n in range(1, count + 1))})"
+    for name, count in ((_COMMIT, 24), (_LEASED_COMMIT, 25))
+}
 _LEASED_FENCE: Final = "SELECT fence_v2($1, $2, $3, $4, $5)"
 _NEXT_PART: Final = "SELECT max(id) FROM part WHERE id BETWEEN $1 AND $2"
 _FRAGMENTS: Final = """
@@ -152,8 +164,17 @@ class SlotWriter:
     the outcome of the last commit.
     """
 
-    def __init__(self, link: Link, slot: int, owner: str, lease: SlotLease | None = None) -> None:
-        """Without a lease, the process that took the slot last owns it."""
+    def __init__(
+        self,
+        link: Link,
+        slot: int,
+        owner: str,
+        lease: SlotLease | None = None,
+        group: GroupCommit | None = None,
+    ) -> None:
+        """Without a lease, the process that took the slot last owns it. `group` sends small
+        commits together with those of other slots.
+        """
         self.turn = threading.Lock()
         # Whether the outcome of the last transaction is unknown.
         self.is_unsettled = False
@@ -165,6 +186,7 @@ class SlotWriter:
         self._slot = slot
         self._owner = owner
         self._lease = lease
+        self._group = group
         # The last that was sent under the lease.
         self._sent: Commit | None = None
         self._epoch = 0
@@ -496,19 +518,19 @@ class SlotWriter:
             StageWriter(self._stages, batch).store()
             self._link.execute("COMMIT")
         else:
-            self._send(first)
+            is_small = first.size_bytes() <= MEMBER_BYTES_MAX
+            self._send(first, self._group if is_small else None)
         if directory.recent_count > RECENT_MAX:
             directory.age()
 
-    def _send(self, arrays: Arrays) -> None:
+    def _send(self, arrays: Arrays, group: GroupCommit | None = None) -> None:
         locals_ = list(arrays.counters)
         ats = [self._ats.get(local, NOWHERE) for local in locals_]
-        sql = _COMMIT
+        name = _COMMIT
         leased_by: tuple[int, ...] = ()
         if self._sent is not None:
-            sql, leased_by = _LEASED_COMMIT, (self._sent.incarnation,)
-        at, found, where = self._link.fetch(
-            sql,
+            name, leased_by = _LEASED_COMMIT, (self._sent.incarnation,)
+        arguments: tuple[Argument, ...] = (
             self._slot,
             self._epoch,
             self._commits + 1,
@@ -519,8 +541,13 @@ class SlotWriter:
             arrays.mask,
             *arrays.columns,
             *leased_by,
-        )[0]
-        self._at = at
+        )
+
+        def alone() -> Answer:
+            return tuple(self._link.fetch(_CALLS[name], *arguments)[0])
+
+        answer = alone() if group is None else group.call(name, arguments, alone)
+        self._at, found, where = cast("_Places", answer)
         self._ats.update(zip(found or (), where or (), strict=True))
 
     def _loaded(self) -> StoreDirectory:

@@ -10,11 +10,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, final
 
-from shardbus.stores.base.bulk import BulkAsk, Slab
+from shardbus.stores.base.bulk import BlockSlab, BulkAsk, Slab
 from shardbus.stores.base.store import FragmentId, UnknownFragment
+from shardbus.stores.chunked.blocks import BlockReader
 from shardbus.stores.chunked.bulk import SLAB_BYTES, SLAB_ENTRIES_MAX, SlabReader
-from shardbus.stores.chunked.chunk import assembled, parts_of
+from shardbus.stores.chunked.chunk import assembled, parts_of, session_name
 from shardbus.stores.chunked.lookup import Bytes
+from shardbus.stores.chunked.session import SessionReader
 from shardbus.stores.sqlite.database import open_reader
 from shardbus.stores.sqlite.lookup import SqliteLookup
 from shardbus.stores.sqlite.store import Translated
@@ -42,6 +44,8 @@ class BulkReader(SqliteLookup):
         """
         self._path = path
         self._slabs = SlabReader(self, slab_bytes=slab_bytes, entries_max=entries_max)
+        self._sessions = SessionReader(self)
+        self._blocks = BlockReader(self)
         # Looked at first: of one that is replaced in between we must not believe that we have it.
         self._file = _file_of(path)
         with Translated(path):
@@ -88,6 +92,16 @@ class BulkReader(SqliteLookup):
         """What is asked for from a sequence number on, about SLAB_BYTES of it."""
         with Translated(self._path):
             return self._slabs.slab(local, ask, start)
+
+    def state(self, local: int, session_id: str) -> bytes | None:
+        """The state of a session; StoreError when it is damaged."""
+        with Translated(self._path):
+            return self._sessions.state(local, session_name(session_id))
+
+    def blocks(self, local: int, after: int, until: int) -> BlockSlab:
+        """Blocks of a fragment's journal; StoreError when their record is damaged."""
+        with Translated(self._path):
+            return self._blocks.blocks(local, after, until)
 
     def whole_chunks(self, numbers: list[int]) -> Bytes:
         """Like `chunks`, but row by row: nobody else waits here for the interpreter's lock, and

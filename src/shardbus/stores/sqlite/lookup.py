@@ -159,6 +159,7 @@ SELECT piece FROM stage
 WHERE local = ? AND stage = ? AND piece > ? AND piece <= ? AND parts <> '[]' ORDER BY piece
 """
 _PIECE: Final = "SELECT data FROM stage WHERE local = ? AND stage = ? AND piece = ?"
+_RECORD: Final = "SELECT data FROM record WHERE local = ? AND kind = ? AND key = ?"
 _RECORDS: Final = "SELECT kind, key, data FROM record WHERE local = ? ORDER BY kind, key"
 _RECENT: Final = """
 SELECT group_concat(first || ' ' || count || ' ' || size || ' ' || chunk || ' ' || due_at || ' ' ||
@@ -300,6 +301,10 @@ class SqliteLookup(Lookup):
     def records(self, local: int) -> list[tuple[int, bytes, bytes]]:
         rows = self.connection.execute(_RECORDS, (local,))
         return [(int(kind), _bytes(key), _bytes(data)) for kind, key, data in rows]
+
+    def record(self, local: int, kind: int, key: bytes) -> bytes:
+        row = self.connection.execute(_RECORD, (local, kind, key)).fetchone()
+        return b"" if row is None else _bytes(row[0])
 
     def recorded(self, kinds: list[int]) -> set[int]:
         marks = ", ".join("?" * len(kinds))

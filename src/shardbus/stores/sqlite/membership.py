@@ -27,7 +27,7 @@ from shardbus.stores.sqlite.database import (
     store_error,
 )
 from shardbus.stores.sqlite.examine.salvage import open_unchanged
-from shardbus.stores.sqlite.moving import refuse_moved
+from shardbus.stores.sqlite.move_mark import refuse_moved
 from shardbus.stores.sqlite.snapshot import SqliteSnapshot, database_bytes, open_snapshot
 from shardbus.stores.sqlite.store import SqliteStore
 

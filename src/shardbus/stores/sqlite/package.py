@@ -10,9 +10,10 @@ from typing import final
 from shardbus.stores.base.backup import CATALOGUE_NAME, Watch
 from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
 from shardbus.stores.base.files import sync_directory
-from shardbus.stores.base.moving import ARRIVING, Mark, StoreTally
+from shardbus.stores.base.move_mark import ARRIVING, Mark
 from shardbus.stores.base.package import Site
 from shardbus.stores.base.store import StoreError
+from shardbus.stores.base.tally import StoreTally
 from shardbus.stores.sqlite.bulk import BulkReader
 from shardbus.stores.sqlite.catalogue import SqliteCatalogue
 from shardbus.stores.sqlite.database import FileLock
@@ -30,7 +31,7 @@ from shardbus.stores.sqlite.membership import (
     refuse_other_builds,
     store_files,
 )
-from shardbus.stores.sqlite.moving import mark_in, put_mark, refuse_moved
+from shardbus.stores.sqlite.move_mark import mark_in, put_mark, refuse_moved
 from shardbus.stores.sqlite.snapshot import SqliteSnapshot, unserved_snapshot
 
 

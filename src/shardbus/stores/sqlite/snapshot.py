@@ -6,8 +6,8 @@ import hashlib
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, final
 
@@ -49,15 +49,10 @@ class SqliteSnapshot:
             os.close(os.open(target, flags, 0o600))
         except OSError as error:
             raise StoreError(f"{target}: cannot be created: {error.strerror}") from error
-        try:
+        with whole_or_removed(target):
             self._write(target, watch)
-            return copied_file(target, watch)
-        except (sqlite3.Error, OSError) as error:
-            remove_copy(target)
-            raise store_error(target, error) from error
-        except BaseException:
-            remove_copy(target)
-            raise
+            copied = copied_file(target, watch)
+        return copied
 
     def close(self) -> None:
         self._connection.close()
@@ -143,7 +138,20 @@ def copied_file(path: Path, watch: Watch) -> Copied:
     return Copied(size_bytes, digest.hexdigest(), fragments, messages)
 
 
-def remove_copy(path: Path) -> None:
+@contextmanager
+def whole_or_removed(target: Path) -> Iterator[None]:
+    """Remove the copy when it cannot be completed; errors of SQLite and of the disk name it."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        _remove(target)
+        raise store_error(target, error) from error
+    except BaseException:
+        _remove(target)
+        raise
+
+
+def _remove(path: Path) -> None:
     """Remove a copy, and the files that SQLite may have left beside it."""
     for suffix in ("", "-journal", "-wal", "-shm"):
         with suppress(OSError):

@@ -1,13 +1,13 @@
 -- Version 1 of the schema. The names with a dollar sign are kinds of rows: `rows.py` of the chunked
--- stores has their numbers, and says what each kind says.
+-- stores has their numbers, and describes each kind.
 --
--- A later version adds to this one, and leaves what this one calls as long as builds that call it
--- may run: functions have the number of their version in their names.
+-- A later version adds to this one. It keeps the functions of this version while builds that call
+-- them may run: the name of a function contains the number of its version.
 
--- A slot is the store of one broker, and what one owner at a time writes. Whoever takes it raises
--- `epoch`; each transaction that writes has the next number in `commits`, and names both. So what an
--- earlier owner sends late changes nothing, and an owner that lost its connection learns what became
--- of its last transaction.
+-- A slot is the store of one broker; only its owner writes to it. A new owner raises `epoch`. Each
+-- transaction that writes has the next number in `commits`, and names both. So a late transaction of
+-- an earlier owner changes nothing, and an owner that lost its connection can determine whether its
+-- last transaction was committed.
 CREATE TABLE slot (
     slot integer PRIMARY KEY,
     epoch bigint NOT NULL,
@@ -18,9 +18,9 @@ CREATE TABLE slot (
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 1000000000);
 
--- `local` is what a fragment is called in keys (key = local << 43 | counter), in all slots. Which
--- ids that it remembers may be forgotten, and whether it ever had a chunk with parts, is said as in
--- the files of SQLite.
+-- `local` is the number of a fragment in keys (key = local << 43 | counter), unique among all slots.
+-- The columns about remembered ids that may be forgotten, and about chunks with parts, have the same
+-- meaning as in the schema for SQLite.
 CREATE TABLE fragment (
     local bigint PRIMARY KEY,
     slot integer NOT NULL,
@@ -35,7 +35,7 @@ CREATE TABLE fragment (
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 1000000000);
 CREATE UNIQUE INDEX fragment_name ON fragment (slot, entity_id, number) WHERE NOT is_deleted;
 
--- Messages as they were sent, many in a row; a chunk with `parts` has no body.
+-- Messages as they were sent, many in one row; a chunk with `parts` has no body.
 CREATE TABLE chunk (
     first bigint PRIMARY KEY,
     span integer NOT NULL,
@@ -52,7 +52,7 @@ CREATE TABLE chunk (
 ALTER TABLE chunk ALTER head SET STORAGE EXTERNAL, ALTER body SET STORAGE EXTERNAL;
 CREATE INDEX chunk_due ON chunk ((first >> 43), due_at, first) WHERE due_at > 0;
 
--- Which messages left a chunk that still has some.
+-- The messages that were removed from a chunk that still has others.
 CREATE TABLE gap (
     first bigint PRIMARY KEY,
     bitmap bytea NOT NULL
@@ -60,7 +60,7 @@ CREATE TABLE gap (
         autovacuum_vacuum_cost_delay = 0);
 
 -- Messages that are scheduled, that have a session, or that settling, expiry or damage changed. Each
--- is a chunk of its own: `head` and `body`, or `parts`; none of them if the bytes are lost.
+-- is a separate chunk: `head` and `body`, or `parts`; all are NULL if the bytes are lost.
 CREATE TABLE entry (
     key bigint PRIMARY KEY,
     line smallint NOT NULL,
@@ -108,7 +108,7 @@ CREATE TABLE session_state (
 );
 ALTER TABLE session_state ALTER data SET STORAGE EXTERNAL;
 
--- Message ids that were accepted: a row per commit and fragment.
+-- Message ids that were accepted: one row for each commit and fragment.
 CREATE TABLE remembered (
     key bigint PRIMARY KEY,
     at_ms bigint NOT NULL,
@@ -117,7 +117,7 @@ CREATE TABLE remembered (
         autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE remembered ALTER data SET STORAGE EXTERNAL;
 
--- What a fragment keeps beside its messages, by kind and key.
+-- Records that a fragment stores beside its messages, by kind and key.
 CREATE TABLE record (
     local bigint NOT NULL,
     kind bigint NOT NULL,
@@ -128,8 +128,8 @@ CREATE TABLE record (
         autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE record ALTER data SET STORAGE EXTERNAL;
 
--- Payloads that several chunks have in common, and how many have them; a part goes with the last.
--- Bytes are kept apart from the row, which changes more often than they do.
+-- Payloads that several chunks share, and the number of these chunks; a part is deleted with the last
+-- one. The bytes are in another table, because this row changes more often than they do.
 CREATE TABLE part (
     id bigint PRIMARY KEY,
     users integer NOT NULL,
@@ -140,7 +140,7 @@ CREATE TABLE part (
         toast.autovacuum_vacuum_cost_delay = 0);
 ALTER TABLE part ALTER body SET STORAGE EXTERNAL;
 
--- Messages that nobody sees until they are published, in the pieces in which they came.
+-- Messages that are invisible until they are published, in the pieces in which they arrived.
 CREATE TABLE stage (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     local bigint NOT NULL,
@@ -153,7 +153,7 @@ CREATE TABLE stage (
 ALTER TABLE stage ALTER data SET STORAGE EXTERNAL;
 CREATE UNIQUE INDEX stage_piece ON stage (local, stage, piece);
 
--- The catalogue. Texts are bytes: clients may send what PostgreSQL takes for no text.
+-- The catalogue. Texts are bytes: clients may send characters that PostgreSQL refuses in texts.
 CREATE TABLE namespace (
     only_one boolean PRIMARY KEY CHECK (only_one),
     namespace_id text NOT NULL,
@@ -177,9 +177,9 @@ CREATE TABLE unfinished (
     is_final boolean NOT NULL
 );
 
--- The first thing that every transaction of an owner does. Whoever takes the slot updates the same
--- row: the one that comes second waits, and looks at what the first one wrote. `_at` is where the
--- owner wrote the row the last time; by its key it would be sought among all versions that somebody's
+-- Every transaction of an owner begins with this. A process that takes the slot updates the same row:
+-- the second of the two waits, and then sees the row as the first one wrote it. `_at` is the position
+-- (ctid) at which the owner last wrote the row: a search by key would visit all row versions that an
 -- old snapshot keeps.
 CREATE FUNCTION fence_v1(_slot integer, _epoch bigint, _commit bigint, _at tid) RETURNS tid
 LANGUAGE plpgsql AS $$
@@ -201,9 +201,9 @@ BEGIN
     RETURN _found;
 END $$;
 
--- Does what rows say. `_mask` has a bit for each kind that is among them, and bit 0 if a message of
--- theirs has a session. Rows of one kind are done together, and kinds in such an order that what is
--- read is read before it goes: within one commit no two rows speak of the same thing.
+-- Applies the rows of a commit. `_mask` has a bit for each kind among them, and bit 0 if a message in
+-- them has a session. Rows of one kind are applied together, and the kinds in such an order that data
+-- is read before it is deleted: within one commit no two rows are about the same object.
 CREATE FUNCTION apply_v1(
     _mask bigint, _kind smallint[], _key bigint[], _number bigint[], _source bigint[],
     _start bigint[], _count bigint[], _size bigint[], _due_at bigint[], _line smallint[],
@@ -418,8 +418,8 @@ BEGIN
     END IF;
 END $$;
 
--- One commit, in one call and one transaction. Answers where the rows of the slot and of the
--- fragments are now.
+-- One commit, in one call and one transaction. Returns the new positions (ctid) of the rows of the
+-- slot and of the fragments.
 CREATE FUNCTION commit_v1(
     _slot integer, _epoch bigint, _commit bigint, INOUT _at tid,
     INOUT _locals bigint[], INOUT _ats tid[], _counters bytea[],
@@ -443,7 +443,7 @@ BEGIN
     WITH done AS (
         UPDATE fragment f SET counters = u.counters
         FROM unnest(_locals, _ats, _counters) AS u(local, at, counters)
-        -- Not by the index of keys, which the planner would take for what it can be.
+        -- `+ 0` keeps the planner from using the index of `local`.
         WHERE f.ctid = u.at AND f.local + 0 = u.local
         RETURNING f.local, f.ctid)
     SELECT array_agg(done.local), array_agg(done.ctid) INTO _done, _where FROM done;

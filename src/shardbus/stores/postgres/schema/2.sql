@@ -1,15 +1,15 @@
--- Version 2 of the schema: slots that brokers lease. What the statements of leases must do is said in
--- `core/cluster/statement.py`, and the tests compare both.
+-- Version 2 of the schema: slots that brokers lease. `core/cluster/statement.py` specifies the
+-- statements of leases, and tests compare both.
 
--- `incarnation` is that of the owner's joining, 0 of nobody's; `taken_at_ms` and `taken_from` are for
--- people.
+-- `incarnation` is that of the owner, 0 without an owner; `taken_at_ms` and `taken_from` are for
+-- operators.
 ALTER TABLE slot
     ADD COLUMN incarnation bigint NOT NULL DEFAULT 0,
     ADD COLUMN taken_at_ms bigint NOT NULL DEFAULT 0,
     ADD COLUMN taken_from text NOT NULL DEFAULT '';
 
--- Which cluster the database belongs to, and as which of its stores. `timeline` is one on which
--- somebody has waited until nobody could serve on the timeline before.
+-- The cluster of the database, and its number among the cluster's stores. `timeline` is the last
+-- timeline on which a broker waited until no broker could serve on the previous one.
 CREATE TABLE cluster (
     only_one boolean PRIMARY KEY CHECK (only_one),
     cluster_id text NOT NULL,
@@ -20,7 +20,7 @@ CREATE TABLE cluster (
     secret bytea NOT NULL
 );
 
--- The brokers that serve slots of this database; `about` is a document for gateways and people.
+-- The brokers that serve slots of this database; `about` describes one to gateways and operators.
 CREATE TABLE member (
     name text PRIMARY KEY,
     incarnation bigint NOT NULL,
@@ -31,7 +31,7 @@ CREATE TABLE member (
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 1000000000);
 
--- The gateways, for people, and for the broker that stands in for them while there is none.
+-- The gateways, for operators, and for the broker that does their work while there is none.
 CREATE TABLE gateway (
     name text PRIMARY KEY,
     about text NOT NULL,
@@ -39,22 +39,22 @@ CREATE TABLE gateway (
 ) WITH (fillfactor = 20, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500,
         autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 1000000000);
 
--- Locks and held sessions of a slot that was given away at this epoch.
+-- Locks and held sessions of a slot that was handed over at this epoch.
 CREATE TABLE handover (
     slot integer PRIMARY KEY,
     epoch bigint NOT NULL,
     data bytea NOT NULL
 );
 
--- Raised by every change that gateways have to know.
+-- Raised by every change that gateways must learn of.
 ALTER TABLE namespace ADD COLUMN version bigint NOT NULL DEFAULT 1;
--- Numbers the turns of gateways that change the namespace.
+-- The number of the last turn of a gateway that changes the namespace.
 CREATE SEQUENCE turn;
 
 CREATE FUNCTION now_ms_v2() RETURNS bigint
 LANGUAGE sql AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint $$;
 
--- The fence of a leased slot. The row is ours to look at as soon as it was updated.
+-- The fence of a leased slot. The update locks the row, so that it can be examined.
 CREATE FUNCTION fence_v2(
     _slot integer, _epoch bigint, _commit bigint, _at tid, _incarnation bigint
 ) RETURNS tid LANGUAGE plpgsql AS $$
@@ -89,7 +89,7 @@ BEGIN
     END IF;
 END $$;
 
--- Takes a slot that still has this epoch, and answers its row; NULL if it has another. `_floor` is
+-- Takes a slot that still has this epoch, and returns its row; NULL if the epoch differs. `_floor` is
 -- the lowest epoch of the timeline.
 CREATE FUNCTION take_v2(
     _slot integer, _epoch bigint, _owner text, _incarnation bigint, _floor bigint,
@@ -116,7 +116,7 @@ BEGIN
     END IF;
 END $$;
 
--- Gives a slot away that is as its next commit would have it, with what its next owner has to know.
+-- Hands over a slot whose last commit is the expected one, with the data for its next owner.
 CREATE FUNCTION give_v2(
     _slot integer, _epoch bigint, _incarnation bigint, _commits bigint,
     _to text, _to_incarnation bigint, _what bytea, _floor bigint
@@ -136,7 +136,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Becomes a member in place of the incarnation that was seen, or of nobody (0).
+-- Makes a broker a member, in place of the given incarnation, or of none (0).
 CREATE FUNCTION join_v2(_name text, _incarnation bigint, _seen bigint, _about text)
 RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
@@ -157,8 +157,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- Raises the counter of a member, and then looks at all rows, in one statement: it sees what was
--- committed before the row of the member was locked.
+-- Raises the counter of a member and then reads all rows, in one statement: it sees everything that
+-- was committed before the row of the member was locked.
 CREATE FUNCTION beat_v2(
     _name text, _incarnation bigint, _is_leaving boolean,
     OUT _is_member boolean, OUT _cluster_id text, OUT _timeline bigint, OUT _time_ms bigint,

@@ -1,7 +1,7 @@
 -- Version 3 of the schema: the pipelines of a cluster, in the first of its databases.
 
--- Whoever takes a pipeline raises `epoch`, and then `beat` for as long as it runs it. `report` is
--- what its owner tells of it. `document` is its definition.
+-- A node that takes a pipeline raises `epoch`, and then `beat` while it runs the pipeline. `report` is
+-- the owner's report about it. `document` is its definition.
 CREATE TABLE pipeline (
     name text PRIMARY KEY,
     document text NOT NULL,

@@ -25,7 +25,7 @@ _PROMISE_LOST: Final = (
 
 
 @final
-class Tally:
+class Faults:
     """Faults of one kind in one fragment: how many, and the first."""
 
     def __init__(self) -> None:
@@ -57,9 +57,9 @@ class SessionSurvey:
         self._salvage = salvage
         self._findings = findings
         self._owners = owners
-        self._unfound = Tally()
-        self._wrong = Tally()
-        self._unknown = Tally()
+        self._unfound = Faults()
+        self._wrong = Faults()
+        self._unknown = Faults()
         connection.execute(
             "CREATE TEMP TABLE expected (local INT, name BLOB, rank INT, "
             "PRIMARY KEY (local, name)) WITHOUT ROWID"

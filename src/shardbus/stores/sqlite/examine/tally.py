@@ -12,8 +12,8 @@ from xxhash import xxh3_64_intdigest
 from shardbus.core.fragment.change import Counters
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SET_ASIDE
 from shardbus.stores.base.check import Progress
-from shardbus.stores.base.moving import StoreTally
 from shardbus.stores.base.record import DIGEST, ENQUEUED_AT_MS, EXPIRES_AT_MS, SIZE_BYTES
+from shardbus.stores.base.tally import StoreTally
 from shardbus.stores.chunked.chunk import (
     COUNTER_MAX,
     local_of,

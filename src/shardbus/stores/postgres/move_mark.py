@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shardbus.stores.base.moving import ARRIVED, ARRIVING, Mark, mark_from_json
+from shardbus.stores.base.move_mark import ARRIVED, ARRIVING, Mark, mark_from_json
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.link import Link
 from shardbus.stores.postgres.load import PROGRESS_TABLE

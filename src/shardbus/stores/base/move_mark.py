@@ -1,4 +1,4 @@
-"""Stores that are moved: the mark on both sides, and the tallies that are compared afterwards.
+"""The marks on both sides of a move between stores.
 
 The source is marked before anything is copied, and the target from its first row to the end, so
 that neither is served by mistake, whenever the move is interrupted
@@ -8,11 +8,10 @@ that neither is served by mistake, whenever the move is interrupted
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Self, final
-
-from xxhash import xxh3_128_intdigest
 
 from shardbus.core.document import Fields
 from shardbus.stores.base.store import StoreError
@@ -22,8 +21,6 @@ LEFT: Final = "left"
 ARRIVING: Final = "arriving"
 ARRIVED: Final = "arrived"
 _STATES: Final = (LEAVING, LEFT, ARRIVING, ARRIVED)
-
-_DIGEST_MASK: Final = (1 << 128) - 1
 
 
 @final
@@ -80,63 +77,23 @@ def mark_from_json(text: str) -> Mark:
     return Mark(fields.text("move_id"), state, fields.text("other"), fields.integer("at_ms"))
 
 
+def common_mark(marks: Sequence[Mark | None], here: str) -> Mark | None:
+    """The mark of stores in several places, which are marked one after another.
+
+    A move that was interrupted meanwhile is where the place is that is behind: it is still leaving,
+    or arriving. StoreError if these are marks of several moves.
+    """
+    found = [mark for mark in marks if mark is not None]
+    under_way = [mark for mark in found if mark.state in (LEAVING, ARRIVING)]
+    ended = [mark for mark in found if mark.state == LEFT]
+    if len({mark.move_id for mark in under_way or ended}) > 1:
+        raise StoreError(
+            f"{here} have marks of several moves. Nothing was changed. Finish each move with the "
+            "databases with which it was begun"
+        )
+    chosen = under_way or ended or found
+    return chosen[0] if chosen else None
+
+
 def _day(moment_ms: int) -> str:
     return datetime.fromtimestamp(moment_ms / 1000, UTC).strftime("%Y-%m-%d")
-
-
-@final
-class Tally:
-    """A number of things, and a digest over them that does not depend on their order."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.digest = 0
-
-    def add(self, *what: int | str | bytes | None) -> None:
-        self.count += 1
-        item = xxh3_128_intdigest(repr(what).encode("utf-8", "surrogatepass"))
-        self.digest = (self.digest + item) & _DIGEST_MASK
-
-    def to_document(self) -> dict[str, int | str]:
-        return {"count": self.count, "digest": f"{self.digest:032x}"}
-
-
-@final
-class StoreTally:
-    """What a store holds, by fragment and kind of thing, and the damage in it."""
-
-    def __init__(self) -> None:
-        self.namespace_id = ""
-        self.highest_entity_id = 0
-        self.messages = 0
-        self.damages: list[str] = []
-        self.fragments: dict[tuple[int, int], dict[str, Tally]] = {}
-
-    def add(self, fragment: tuple[int, int], kind: str, *what: int | str | bytes | None) -> None:
-        self.fragments.setdefault(fragment, {}).setdefault(kind, Tally()).add(*what)
-
-    def totals(self) -> dict[str, int]:
-        found: dict[str, int] = {}
-        for kinds in self.fragments.values():
-            for kind, tally in kinds.items():
-                found[kind] = found.get(kind, 0) + tally.count
-        return found
-
-    def differences(self, moved: StoreTally) -> list[str]:
-        """The differences between this store and the store to which it was moved."""
-        found: list[str] = []
-        if (self.namespace_id, self.highest_entity_id) != (
-            moved.namespace_id,
-            moved.highest_entity_id,
-        ):
-            found.append("the namespace or the highest entity id")
-        for fragment in sorted({*self.fragments, *moved.fragments}):
-            ours, theirs = self.fragments.get(fragment, {}), moved.fragments.get(fragment, {})
-            for kind in sorted({*ours, *theirs}):
-                here, there = ours.get(kind, Tally()), theirs.get(kind, Tally())
-                if (here.count, here.digest) != (there.count, there.digest):
-                    found.append(
-                        f"{kind} of fragment {fragment[1]} of entity {fragment[0]}: {here.count} "
-                        f"(digest {here.digest:032x}) and {there.count} ({there.digest:032x})"
-                    )
-        return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from shardbus.stores.base.files import sync_directory
-from shardbus.stores.base.moving import Mark, mark_from_json
+from shardbus.stores.base.move_mark import Mark, mark_from_json
 from shardbus.stores.base.store import StoreError
 
 FILE: Final = "moved.json"
