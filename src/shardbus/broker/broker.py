@@ -26,7 +26,7 @@ from shardbus.core.fragment.change import Counters
 from shardbus.core.fragment.command import FragmentRules
 from shardbus.core.fragment.handover import HandOver
 from shardbus.core.fragment.records import DECISION, PREPARED, PUBLISHING, STAGE, TRANSFERRED
-from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.core.namespace.entity import Entity, EntitySpec
 from shardbus.core.namespace.tier import INFINITE_MS
 from shardbus.core.readers.record import ReaderStanding, standings_in
 from shardbus.core.stages.record import staged_in
@@ -444,7 +444,7 @@ def _statistics(number: int, counters: Counters) -> FragmentStatistics:
     return found
 
 
-def rules_of(spec: QueueSpec, cap_bytes: int) -> FragmentRules:
+def rules_of(spec: EntitySpec, cap_bytes: int) -> FragmentRules:
     """What an entity's description means for each of its fragments, under the operator's cap."""
     size_bytes_max = spec.fragment_bytes_max()
     return FragmentRules(
@@ -457,4 +457,5 @@ def rules_of(spec: QueueSpec, cap_bytes: int) -> FragmentRules:
         duplicate_window_ms=spec.duplicate_window_ms if spec.requires_duplicate_detection else 0,
         is_partitioned=spec.is_partitioned,
         state_bytes_max=spec.state_bytes_max(),
+        lifecycle=spec.lifecycle,
     )

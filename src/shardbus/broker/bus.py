@@ -6,21 +6,26 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from secrets import token_bytes
 from typing import Final, Protocol, final
 
 from shardbus.broker.access.auth import Authorizer
 from shardbus.broker.clock import TimedClock
 from shardbus.broker.fragment.runner import UNAVAILABLE
 from shardbus.broker.namespace.namespace import Namespace
+from shardbus.broker.operations.asking import ask, ask_all, failure_of, to_port
 from shardbus.broker.operations.browse import Browsable
 from shardbus.broker.operations.entity import Operations
 from shardbus.broker.operations.readers import Readers
 from shardbus.broker.operations.staging import EntityStages
 from shardbus.broker.routing.dispatch import FragmentPort
-from shardbus.broker.routing.router import EntityRouter
+from shardbus.broker.routing.router import LINES, EntityRouter
 from shardbus.broker.survey import Survey
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.entity import Entity, FragmentHome
+from shardbus.core.sealing.command import IdsTold, LearnIds, Seal, Sealed, TellIds
+from shardbus.core.sequence import TOKEN_SEED_BYTES
+from shardbus.core.transfers.command import ListTransfers, Outstanding
 from shardbus.stores.base.store import FragmentId
 
 log = logging.getLogger(__name__)
@@ -30,6 +35,10 @@ PROBLEMS_MAX: Final = 20
 DOUBT_WAIT_MS: Final = 5_000
 # The overview is shown every second or two, with or without a broker that is slow.
 SURVEY_WAIT_MS: Final = 1_000
+
+
+def _random_seed() -> bytes:
+    return token_bytes(TOKEN_SEED_BYTES)
 
 
 class OpenFragment(FragmentPort, Browsable, Protocol):
@@ -101,7 +110,7 @@ class Bus:
         *,
         clock: TimedClock,
         loop: asyncio.AbstractEventLoop,
-        new_seed: Callable[[], bytes],
+        new_seed: Callable[[], bytes] = _random_seed,
     ) -> None:
         self.namespace = namespace
         self.authorizer = authorizer
@@ -115,6 +124,7 @@ class Bus:
         # Brokers that have not yet been asked for fragments with due messages.
         self._brokers_to_open = set(range(len(brokers)))
         namespace.subscribe(self)
+        namespace.maps.sealer = self
 
     def find(self, name: str) -> EntityHandle | None:
         """The entity of this name (in lower case), ready for use; None if there is none."""
@@ -158,6 +168,68 @@ class Bus:
             except (Refused, Unavailable, TimeoutError):
                 return []
         return [entity_id for entity_id in entity_ids if entity_id not in held]
+
+    async def seal(
+        self, entity: Entity, homes: Sequence[FragmentHome], map_number: int, *, is_open: bool
+    ) -> list[Sealed]:
+        """Let fragments accept no more messages, or accept them again; Unavailable if one does not
+        answer.
+        """
+        answers = await ask_all(
+            [
+                to_port(
+                    self._brokers[home.broker_index].runner(entity, home.number),
+                    Seal(map_number, is_open),
+                )
+                for home in homes
+            ]
+        )
+        failure = failure_of(answers)
+        if failure is not None:
+            raise failure
+        return [answer for answer in answers if isinstance(answer, Sealed)]
+
+    async def carry_ids(self, entity: Entity, *, has_both_forms: bool) -> None:
+        """Let the coming fragments remember what the present ones do, which are sealed.
+
+        Each gets all ids: a digest does not tell to which key it belongs.
+        """
+        learners = [
+            self._brokers[home.broker_index].runner(entity, home.number) for home in entity.coming
+        ]
+        for home in entity.present():
+            source = self._brokers[home.broker_index].runner(entity, home.number)
+            start = 0
+            while True:
+                told = await ask(source, TellIds(start))
+                assert isinstance(told, IdsTold)
+                if told.page:
+                    command = LearnIds(told.page, has_both_forms or told.has_both_forms)
+                    failure = failure_of(
+                        await ask_all([to_port(learner, command) for learner in learners])
+                    )
+                    if failure is not None:
+                        raise failure
+                if told.following == 0:
+                    break
+                start = told.following
+
+    async def is_transferred_to(self, entity: Entity) -> bool:
+        """Whether messages are on their way to an entity, or that cannot be asked."""
+        found, is_whole = await self.transferring()
+        if not is_whole:
+            return True
+        for fragment in found:
+            port = self.fragment(fragment.entity_id, fragment.number)
+            if port is None:
+                continue
+            answers = await ask_all([to_port(port, ListTransfers(line)) for line in LINES])
+            for answer in answers:
+                if not isinstance(answer, Outstanding):
+                    return True
+                if answer.count and answer.destination_id == entity.entity_id:
+                    return True
+        return False
 
     async def transferring(self) -> tuple[list[FragmentId], bool]:
         """The fragments that have given out messages, and whether all brokers could be asked."""
@@ -216,10 +288,12 @@ class Bus:
             self._brokers[home.broker_index].runner(entity, home.number)
             for home in entity.fragments
         ]
+        # The router adds to these lists when the entity gets another map.
         ports: list[FragmentPort] = list(runners)
+        numbers = [home.number for home in entity.fragments]
         router = EntityRouter(
             ports,
-            [home.number for home in entity.fragments],
+            numbers,
             entity.hash_starts,
             detects_duplicates=entity.spec.requires_duplicate_detection,
             requires_session=entity.spec.requires_session,
@@ -227,9 +301,11 @@ class Bus:
             clock=self.clock,
             new_seed=self._new_seed,
             entity_id=entity.entity_id,
+            former_count=entity.former_count,
+            former_starts=entity.former_starts,
         )
         operations = Operations(router, runners, clock=self.clock, new_seed=self._new_seed)
-        readers = Readers(ports, [home.number for home in entity.fragments])
+        readers = Readers(ports, numbers)
         staging = EntityStages(entity.entity_id, router, clock=self.clock, new_seed=self._new_seed)
         return EntityHandle(entity, runners, router, operations, readers, staging)
 
@@ -262,8 +338,24 @@ class Bus:
 
     def entity_updated(self, entity: Entity) -> None:
         handle = self._handles.get(entity.entity_id)
-        if handle is not None:
-            handle.entity = entity
+        if handle is None:
+            return
+        added = [
+            self._brokers[home.broker_index].runner(entity, home.number)
+            for home in entity.fragments[len(handle.runners) :]
+        ]
+        handle.entity = entity
+        handle.runners += added
+        router = handle.router
+        if added or (router.is_holding and not entity.coming):
+            numbers = [runner.fragment_id.number for runner in added]
+            router.remap(
+                list(added),
+                numbers,
+                entity.hash_starts,
+                entity.former_count,
+                entity.former_starts,
+            )
 
     def entity_deleted(self, entity: Entity) -> None:
         self._handles.pop(entity.entity_id, None)

@@ -23,6 +23,9 @@ DEVELOPMENT_KEY: Final = "SAS_KEY_VALUE"
 _NO_RULE: Final = AccessRule("", 0, "no rule has an empty name")
 
 _PLAIN_BYTES_MAX: Final = 4096
+# With this user name, the password of SASL PLAIN is a token of the issuer: the official JMS library
+# of the cloud signs in so.
+TOKEN_USER: Final = b"$jwt"
 _SHOWN_CHARACTERS_MAX: Final = 300
 
 
@@ -198,6 +201,15 @@ class Authorizer:
         if self.sign_in is not None and not is_signature(text):
             return ""
         return parse_token(text).scope
+
+    def token_in_plain(self, response: bytes) -> str | None:
+        """The issuer's token in a response of SASL PLAIN; None where it contains a key."""
+        parts = response.split(b"\0", 2)
+        if self.sign_in is None or len(parts) != 3 or parts[1] != TOKEN_USER:
+            return None
+        token = parts[2].decode("ascii", "replace")
+        # A signature may be a guess, whose answer is slowed like that of a wrong key.
+        return None if is_signature(token) else token
 
     def verify_plain(self, response: bytes) -> Grant:
         """What SASL PLAIN's `authorization NUL key name NUL key` grants on the whole connection."""

@@ -9,15 +9,22 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from shardbus.broker.fragment.storage import ThreadWorker
+from shardbus.broker.wire.frames import PROTOCOL_VERSION
+from shardbus.core.cluster.terms import LEASE_MS
 from shardbus.stores.base.sight import Lookout, Sight
 from shardbus.stores.base.store import StoreError
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-# While a slot is unreachable.
+# While a slot is unreachable, or the owner of one is silent.
 LOOK_SOON_S: Final = 0.25
 REPORT_S: Final = 5.0
+# After that a node is not expected to come back as it was.
+SILENT_MS_MAX: Final = 60_000
+
+PROTOCOL: Final = "protocol"
+"""The member of the document about a node that has its version of the protocol."""
 
 
 @final
@@ -32,22 +39,30 @@ class _Watched:
         self.is_looking = False
         # For each slot that a member owns: the member's incarnation and address.
         self.owners: dict[int, tuple[int, str]] = {}
+        # For each slot, also while no member owns it: the last owner, and whether it had no lease
+        # when it was last seen.
+        self.last: dict[int, tuple[int, bool]] = {}
+        self.has_silent = False
 
 
 @final
 class SlotMap:
     """The owners of all slots; `run` keeps it up to date.
 
-    `on_moved` is called with each slot that has a new owner; `is_urgent` tells whether a slot is
-    unreachable, and the databases should be read more often; `on_version` is called when the
-    version of the namespace has changed.
+    `on_moved` is called with each slot that has a new owner, and whether the former one was silent:
+    one that still has its connections does not know then that it lost the slot. `is_urgent` tells
+    whether a slot is unreachable, and the databases should be read more often; `on_version` is
+    called when the version of the namespace has changed. `given` and `taken` count the slots that
+    got another owner while this looked: from one that had its lease, and from one that was silent.
     """
 
     def __init__(self, lookouts: Sequence[Lookout], *, loop: asyncio.AbstractEventLoop) -> None:
         self.is_urgent: Callable[[], bool] = _never
         self.on_version: Callable[[], None] = _nothing
-        self.on_moved: Callable[[int], None] = _ignored_slot
+        self.on_moved: Callable[[int, bool], None] = _ignored_slot
         self.version = 0
+        self.given = 0
+        self.taken = 0
         self._loop = loop
         self._watched = [_Watched(index, each, loop) for index, each in enumerate(lookouts)]
         self._changed = asyncio.Event()
@@ -60,6 +75,19 @@ class SlotMap:
     def problems(self) -> list[str]:
         """Why each database cannot be seen; empty for one that can."""
         return [watched.problem for watched in self._watched]
+
+    def older_nodes(self, since: int = PROTOCOL_VERSION) -> list[str]:
+        """The brokers and gateways that do not speak this version of the protocol, sorted.
+
+        One that has been silent for a minute does not count.
+        """
+        found: dict[str, str] = {}
+        for sight in self.sights:
+            if sight is not None:
+                silences = [(each.name, each.about, each.beat_age_ms) for each in sight.members]
+                silences += [(each.name, each.about, each.age_ms) for each in sight.gateways]
+                found |= {name: about for name, about, ms in silences if ms < SILENT_MS_MAX}
+        return sorted(name for name, about in found.items() if _protocol_in(about) < since)
 
     def address_of(self, slot: int) -> str:
         """The address of the owner of a slot; empty if no member owns it."""
@@ -93,7 +121,7 @@ class SlotMap:
                 if about and self._loop.time() - reported_s >= REPORT_S:
                     reported_s = self._loop.time()
                     self._report(name, about)
-                await asyncio.sleep(LOOK_SOON_S if self.is_urgent() else LOOK_S)
+                await asyncio.sleep(LOOK_SOON_S if self._is_moving() else LOOK_S)
         finally:
             for watched in self._watched:
                 watched.worker.submit(watched.lookout.close, _ignored)
@@ -102,6 +130,10 @@ class SlotMap:
     def _end(self) -> None:
         for watched in self._watched:
             watched.worker.close()
+
+    def _is_moving(self) -> bool:
+        """Whether a slot may have another owner soon."""
+        return self.is_urgent() or any(watched.has_silent for watched in self._watched)
 
     def _look(self, watched: _Watched) -> None:
         if watched.is_looking:
@@ -129,11 +161,17 @@ class SlotMap:
             if each.incarnation in where
         }
         before, watched.owners = watched.owners, found
+        silent = {each.incarnation for each in sight.members if each.beat_age_ms > LEASE_MS}
+        watched.has_silent = bool(silent)
         if found != before:
             self._changed.set()
-            for slot, owner in before.items():
-                if slot in found and found[slot][0] != owner[0]:
-                    self.on_moved(slot)
+        for slot, (incarnation, _) in found.items():
+            last, was_silent = watched.last.get(slot, (incarnation, False))
+            watched.last[slot] = (incarnation, incarnation in silent)
+            if incarnation != last:
+                self.taken += was_silent
+                self.given += not was_silent
+                self.on_moved(slot, was_silent)
         if watched is self._watched[0] and sight.version != self.version:
             self.version = sight.version
             self.on_version()
@@ -144,12 +182,22 @@ class SlotMap:
 
 
 def _address_in(about: str) -> str:
+    found = _member(about, "address")
+    return found if isinstance(found, str) else ""
+
+
+def _protocol_in(about: str) -> int:
+    """0 if the row does not say it, as that of an earlier release."""
+    found = _member(about, PROTOCOL)
+    return found if isinstance(found, int) else 0
+
+
+def _member(about: str, name: str) -> object:
     try:
         document: object = json.loads(about)
     except ValueError:
-        return ""
-    found = document.get("address") if isinstance(document, dict) else None
-    return found if isinstance(found, str) else ""
+        return None
+    return document.get(name) if isinstance(document, dict) else None
 
 
 def _ignored(_: StoreError | None) -> None:
@@ -160,7 +208,7 @@ def _nothing() -> None:
     """Nobody wants to know."""
 
 
-def _ignored_slot(_: int) -> None:
+def _ignored_slot(_: int, was_silent: bool) -> None:
     """Nobody wants to know."""
 
 

@@ -153,6 +153,8 @@ def _index(message: Message, number: int, destination: EntityHandle) -> int:
     """
     router = destination.router
     if not router.is_partitioned:
-        return 0
+        return router.former_count
     key = key_of(message, destination.entity.spec.requires_duplicate_detection)
-    return counter_of(number) % len(router.ports) if key is None else router.index_of_key(key)
+    if key is not None:
+        return router.index_of_key(key)
+    return router.former_count + counter_of(number) % router.present_count

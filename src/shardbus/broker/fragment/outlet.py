@@ -51,7 +51,7 @@ class Outlet:
         self._steps = 0
         self._gathered_count = 0
         self._made_bytes = 0
-        self._has_further = False
+        self._is_unordered = False
         self._held_bytes = 0
         self._measured_ms = -MEASURE_MS
 
@@ -182,8 +182,8 @@ class Outlet:
         receivers, self._receivers = self._receivers, {}
         self._gathered_count = 0
         self._made_bytes = 0
-        if self._has_further:
-            self._has_further = False
+        if self._is_unordered:
+            self._is_unordered = False
             for entries in gathered.values():
                 entries.sort(key=_sequence_number)
         return [
@@ -198,13 +198,16 @@ class Outlet:
         self._receivers = {}
         self._gathered_count = 0
         self._made_bytes = 0
-        self._has_further = False
+        self._is_unordered = False
         self._measured_ms = -MEASURE_MS
 
     def _gather(self, fragment: Fragment, subscription: Entity, entries: list[Entry]) -> None:
         further = len(entries) - 1
+        if entries[0].past_number:
+            # Its number lies before those of others that are gathered.
+            self._is_unordered = True
         if further > 0:
-            self._has_further = True
+            self._is_unordered = True
             number = fragment.number_copies(further)
             for entry in entries[1:]:
                 entry.sequence_number = number

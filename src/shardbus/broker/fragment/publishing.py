@@ -15,7 +15,7 @@ from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.rule_spec import RuleSpec
 from shardbus.core.namespace.tier import INFINITE_MS
 from shardbus.core.sessions.key import session_key
-from shardbus.message.rule_view import MESSAGES, PayloadFormat
+from shardbus.message.rule_view import MESSAGES, PayloadFormat, entry_value
 from shardbus.rules.action import Changes
 from shardbus.rules.document import rule_of
 from shardbus.rules.filter import Rule
@@ -26,7 +26,6 @@ from shardbus.rules.values import (
     Property,
     Value,
     fold,
-    moment_of_ms,
     ms_of,
 )
 
@@ -161,6 +160,8 @@ class Publisher:
 
         The caller numbers the copies after the first.
         """
+        if entry.subscription_id:
+            return self._addressed(entry)
         parcels: list[Parcel] = []
         for match in self._matches(entry):
             subscription = self.subscriptions[match.subscription]
@@ -168,6 +169,22 @@ class Publisher:
             if copies:
                 parcels.append(Parcel(subscription, copies, len(match.copies) > 0))
         return parcels
+
+    def _addressed(self, entry: Entry) -> list[Parcel]:
+        """The copies of a message for one subscription alone; none if that is gone."""
+        subscription = self.subscriptions.get(entry.subscription_id)
+        if subscription is None:
+            return []
+        if not entry.past_number:
+            return [Parcel(subscription, [_copy(entry)], False)]
+        for match in self._matches(entry):
+            if match.subscription == entry.subscription_id:
+                copies = self._copies(entry, match, subscription)
+                if copies:
+                    for copy in copies:
+                        copy.past_number = entry.past_number
+                    return [Parcel(subscription, copies, len(match.copies) > 0)]
+        return []
 
     def _matches(self, entry: Entry) -> list[SubscriptionMatch]:
         self._published += 1
@@ -276,20 +293,11 @@ class PublishedMessage:
         self._view: RuleMessage | None = None
 
     def system(self, number: int) -> Value:
-        entry = self._entry
         if number < message_fields.DELIVERY_COUNT or number > message_fields.DEAD_LETTER_SOURCE:
             return self._seen().system(number)
-        if number in (message_fields.SEQUENCE_NUMBER, message_fields.ENQUEUED_SEQUENCE_NUMBER):
-            return entry.sequence_number
-        if number == message_fields.ENQUEUED_TIME:
-            return moment_of_ms(entry.enqueued_at_ms)
-        if number == message_fields.EXPIRES_AT and entry.expires_at_ms != NEVER_MS:
-            return moment_of_ms(entry.expires_at_ms)
-        if number == message_fields.SIZE:
-            return entry.size_bytes
         if number in (message_fields.DELIVERY_COUNT, message_fields.STATE):
             return 0
-        return None
+        return entry_value(self._entry, number)
 
     def properties(self) -> dict[str, Property]:
         return self._seen().properties()

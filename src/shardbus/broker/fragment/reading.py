@@ -14,6 +14,7 @@ from shardbus.core.fragment.change import Change
 from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.fragment.need import (
     Need,
+    NeedBlocks,
     NeedEntries,
     NeedHeads,
     NeedPage,
@@ -25,7 +26,7 @@ from shardbus.core.fragment.need import (
 )
 from shardbus.core.limits import DIGEST_BYTES, STATES_MAX
 from shardbus.core.message import Entry
-from shardbus.core.messages.history import History
+from shardbus.core.messages.duplicate_history import History
 from shardbus.core.sessions.key import session_key
 from shardbus.core.stages.record import ReadStage, read_piece
 from shardbus.stores.base.store import (
@@ -199,6 +200,8 @@ def _read(store: MessageStore, fragment: FragmentId, need: Need) -> Found:
         )
     if isinstance(need, NeedSessions):
         return store.read_sessions(fragment, after=need.after, count_max=need.count_max)
+    if isinstance(need, NeedBlocks):
+        return store.read_stage(fragment, need.stage, after=need.after, until=need.until)
     assert isinstance(need, NeedState)
     return _replaced_state(store, fragment, need.session_id)
 
@@ -213,30 +216,33 @@ def read_lacking(
 
 def feed(fragment: Fragment, need: Need, found: Found, now_ms: int) -> list[Change]:
     """Let a fragment take over what was read; returns the changes to commit."""
-    intake = fragment.intake
+    reads = fragment.reads
     if isinstance(found, Page):
         if found.damaged:
             log.error("fragment %d: damaged messages %s set aside", fragment.number, found.damaged)
         if isinstance(need, (NeedPage, NeedHeads)):
-            return intake.page_in(need, found.entries, found.damaged, found.is_end)
+            return reads.page_in(need, found.entries, found.damaged, found.is_end)
         assert isinstance(need, NeedSession)
-        return intake.session_in(need, found.entries, found.damaged, found.is_end, now_ms)
+        return reads.session_in(need, found.entries, found.damaged, found.is_end, now_ms)
     if isinstance(found, dict):
+        if isinstance(need, NeedBlocks):
+            reads.blocks_in(found)
+            return []
         assert isinstance(need, NeedPayloads)
-        return intake.payloads_in(need, found)
+        return reads.payloads_in(need, found)
     if isinstance(found, list):
         assert isinstance(need, NeedEntries)
-        intake.entries_in(need, found)
+        reads.entries_in(need, found)
     elif isinstance(found, SessionPage):
         ranks = [session.rank for session in found.sessions]
         keys = [session.key for session in found.sessions]
-        intake.sessions_in(ranks, keys, found.is_end)
+        reads.sessions_in(ranks, keys, found.is_end)
     elif isinstance(found, ReadStages):
-        intake.stages_in(found.stages)
+        reads.stages_in(found.stages)
     else:
         assert isinstance(need, NeedState)
         # The size of a damaged state is unknown: it remains counted.
-        intake.state_in(need, b"" if found.error else found.state)
+        reads.state_in(need, b"" if found.error else found.state)
     return []
 
 

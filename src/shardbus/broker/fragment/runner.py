@@ -231,6 +231,7 @@ class Runner(StoredFragment):
         assert fragment is not None and self._part is part and part.is_delivered
         changes = part.changes
         changes += self._apply_inbox(fragment)
+        changes += fragment.records()
         return FragmentCommit(self.fragment_id, changes, fragment.counters)
 
     def took_part(self, part: JointPart, error: StoreError | None) -> None:
@@ -363,6 +364,7 @@ class Runner(StoredFragment):
             return
         if all(isinstance(change, Remove) for change in changes):
             self._removing = fragment
+        changes += fragment.records()
         commit = FragmentCommit(self.fragment_id, changes, fragment.counters)
 
         def done(error: StoreError | None) -> None:
@@ -420,7 +422,7 @@ class Runner(StoredFragment):
             self._read(fragment, need, is_for_command=True)
         elif self._is_fed:
             self._schedule()
-        elif (page := fragment.intake.wanted()) is not None:
+        elif (page := fragment.reads.wanted()) is not None:
             self._read(fragment, page, is_for_command=False)
         elif fragment.wants_due(now_ms):
             self._read_due(fragment, now_ms)

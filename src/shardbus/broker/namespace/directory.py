@@ -93,7 +93,7 @@ class Directory:
     def put(self, entity: Entity) -> None:
         """Add an entity, or replace its description, and tell the listeners."""
         key = entity.name.lower()
-        is_known = key in self._entities
+        known_before = self._entities.get(key)
         self._entities[key] = entity
         self._by_id[entity.entity_id] = entity
         self._deletable.pop(entity.entity_id, None)
@@ -102,7 +102,10 @@ class Directory:
         self._forwarding.pop(entity.entity_id, None)
         if entity.spec.forward_to or entity.spec.forward_dead_letters_to:
             self._forwarding[entity.entity_id] = entity
-        if is_known:
+        if known_before is not None:
+            # Repartitioning may have changed it.
+            self.partitioned_count -= self._counts_as_partitioned(known_before)
+            self.partitioned_count += self._counts_as_partitioned(entity)
             for listener in self._listeners:
                 guarded(partial(listener.entity_updated, entity))
             return

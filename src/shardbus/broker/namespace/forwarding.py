@@ -10,7 +10,7 @@ from shardbus.core.errors import INVALID_ARGUMENT, NOT_FOUND, Refused, RefusedAt
 from shardbus.core.limits import HOPS_MAX
 from shardbus.core.namespace.entity import (
     Entity,
-    QueueSpec,
+    EntitySpec,
 )
 from shardbus.core.namespace.property import TOPIC
 from shardbus.core.namespace.tier import INFINITE_MS
@@ -20,7 +20,7 @@ LOOP_ENTITIES_MAX: Final = 1_000
 
 
 def settle_forwarding(
-    directory: Directory, name: str, kind: str, spec: QueueSpec, old: QueueSpec | None
+    directory: Directory, name: str, kind: str, spec: EntitySpec, old: EntitySpec | None
 ) -> None:
     """Check and complete where an entity forwards to; Refused when that is not possible.
 

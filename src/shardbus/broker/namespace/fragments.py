@@ -55,6 +55,13 @@ class Fragments:
                     f"be created: {error.message}"
                 ) from error
 
+    async def create_coming(self, entity: Entity) -> None:
+        """Create the fragments of the next map; those that exist stay as they are."""
+        for index in sorted({home.broker_index for home in entity.coming}):
+            numbers = [home.number for home in entity.coming if home.broker_index == index]
+            host = self._hosts[index]
+            await self._answer(host, host.create_fragments(entity, numbers))
+
     async def update(self, entity: Entity) -> None:
         """Apply an entity's new description everywhere."""
         for index in _broker_indexes(entity):
@@ -155,7 +162,8 @@ class Fragments:
         """The sums over all fragments; an unreachable broker makes them partial (R29)."""
         parts: list[FragmentStatistics] = []
         for index in _broker_indexes(entity):
-            host, numbers = self._hosts[index], entity.numbers_at(index)
+            host = self._hosts[index]
+            numbers = [home.number for home in entity.fragments if home.broker_index == index]
             try:
                 parts += await self._answer(host, host.statistics(entity.entity_id, numbers))
             except Unavailable as error:
@@ -252,7 +260,7 @@ class Fragments:
 
 
 def _broker_indexes(entity: Entity) -> list[int]:
-    return sorted({home.broker_index for home in entity.fragments})
+    return sorted({home.broker_index for home in entity.every_home()})
 
 
 def _portions(entities: Sequence[Entity]) -> list[Sequence[Entity]]:

@@ -251,7 +251,7 @@ class Leftovers:
             lost = [
                 number
                 for number in entity.numbers_at(index)
-                if (entity.entity_id, number) not in there
+                if (entity.entity_id, number) not in there and not entity.is_coming(number)
             ]
             if lost and entity.entity_id in known:
                 missing[entity.name] = lost
@@ -367,7 +367,7 @@ class Leftovers:
 
 
 def _is_covered(entity: Entity, swept: Collection[int]) -> bool:
-    return all(home.broker_index in swept for home in entity.fragments)
+    return all(home.broker_index in swept for home in entity.every_home())
 
 
 def _listed(words: Sequence[str]) -> str:

@@ -13,18 +13,20 @@ from shardbus.broker.fragment.storage import Worker
 from shardbus.broker.namespace.access import AccessRules, Change
 from shardbus.broker.namespace.directory import Directory, EntityListener
 from shardbus.broker.namespace.forwarding import settle_forwarding, tell_of_forwarding
-from shardbus.broker.namespace.fragments import DELETED, HOST_WAIT_MS, Fragments
+from shardbus.broker.namespace.fragments import DELETED, Fragments
 from shardbus.broker.namespace.host import EntityStatistics, FragmentHost
 from shardbus.broker.namespace.idle import IdleWatch
 from shardbus.broker.namespace.leftovers import Leftovers, Orphan
+from shardbus.broker.namespace.quota import Quota
 from shardbus.broker.namespace.records import Records
+from shardbus.broker.namespace.repartition import Repartitioner
+from shardbus.broker.namespace.settings import NamespaceSettings
 from shardbus.broker.namespace.subscriptions import Subscriptions, take_after, turn_of
 from shardbus.broker.operations.asking import perhaps_done
 from shardbus.broker.turn import Turns, TurnTaker
 from shardbus.core.errors import (
     ALREADY_EXISTS,
     NOT_ALLOWED,
-    QUOTA_EXCEEDED,
     Refused,
     Unavailable,
     not_found,
@@ -34,7 +36,7 @@ from shardbus.core.namespace.address import validate_name, validate_subscription
 from shardbus.core.namespace.description import changed, validate
 from shardbus.core.namespace.entity import (
     Entity,
-    QueueSpec,
+    EntitySpec,
     new_queue_spec,
     spread_fragments,
     subscription_path,
@@ -42,7 +44,7 @@ from shardbus.core.namespace.entity import (
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.property import QUEUE, SUBSCRIPTION, TOPIC
 from shardbus.core.namespace.rule_spec import RuleSpec
-from shardbus.core.namespace.tier import CHOSEN, Tier
+from shardbus.core.namespace.tier import CHOSEN
 from shardbus.stores.base.catalogue import Catalogue
 
 log = logging.getLogger(__name__)
@@ -51,24 +53,6 @@ T = TypeVar("T")
 PAGE_COUNT_MAX: Final = 1000
 # Management operations that wait for each other or for brokers; further ones are refused.
 WAITING_MAX: Final = 1000
-
-
-@final
-class NamespaceSettings:
-    """What the operator chose for a namespace.
-
-    `is_partitioned_by_default` applies where the creator may choose (R5).
-    `partitioned_entities_max` 0 means no limit; by default it is the tier's (R8).
-    """
-
-    def __init__(self, tier: Tier, root_rule: AccessRule, *, name: str = "localhost") -> None:
-        self.tier = tier
-        self.root_rule = root_rule
-        self.name = name
-        self.is_partitioned_by_default = True
-        self.entities_max = 10_000
-        self.partitioned_entities_max = tier.partitioned_count_max
-        self.host_wait_ms = HOST_WAIT_MS
 
 
 @final
@@ -107,8 +91,16 @@ class Namespace:
         )
         self._idle = IdleWatch(self._directory, self._fragments, clock)
         self._access = AccessRules(self._directory, self._records, clock)
-        self._creating = 0
-        self._creating_partitioned = 0
+        self._quota = Quota(self._directory, settings)
+        self.maps = Repartitioner(
+            self,
+            self._directory,
+            self._fragments,
+            self._records,
+            self.leftovers,
+            clock,
+            settings.tier,
+        )
         # Entities whose new description has not reached every fragment.
         self._unapplied: set[str] = set()
         # Brokers, by index, that came back and do not know their topics yet, and why.
@@ -125,6 +117,10 @@ class Namespace:
             self.created_at_ms = await self._records.created_at_ms()
             self.leftovers.namespace_id = await self._records.namespace_id()
             await self._sweep()
+
+    def watch_releases(self, older_nodes: Callable[[], list[str]]) -> None:
+        """Ask this for nodes of an older release, before recording what they cannot read."""
+        self._records.older_nodes = older_nodes
 
     def find_id(self, entity_id: int) -> Entity | None:
         """The entity with this id."""
@@ -180,42 +176,42 @@ class Namespace:
         """
         return self._subscriptions.filter_counts(topic.entity_id)
 
-    def new_spec(self) -> QueueSpec:
+    def new_spec(self) -> EntitySpec:
         """The default description of a queue or topic (R5)."""
         chosen = self.settings
         return new_queue_spec(chosen.tier, is_partitioned=chosen.is_partitioned_by_default)
 
-    async def create_queue(self, name: str, spec: QueueSpec) -> Entity:
+    async def create_queue(self, name: str, spec: EntitySpec) -> Entity:
         """Create a queue: all of it or nothing, even through a crash (R28)."""
         return await self._create_named(name, spec, QUEUE)
 
-    async def create_topic(self, name: str, spec: QueueSpec) -> Entity:
+    async def create_topic(self, name: str, spec: EntitySpec) -> Entity:
         """Create a topic: all of it or nothing, even through a crash (R28)."""
         return await self._create_named(name, spec, TOPIC)
 
     async def create_subscription(
-        self, topic: str, name: str, spec: QueueSpec, rules: Sequence[RuleSpec] = ()
+        self, topic: str, name: str, spec: EntitySpec, rules: Sequence[RuleSpec] = ()
     ) -> Entity:
         """Create a subscription; without `rules`, with the one that matches everything (R28, R30).
 
         It gets every message that the topic accepts from now on, and none from before.
         """
         validate_subscription_name(name)
-        return await self._in_turn(
+        return await self.in_turn(
             topic, lambda: self._create_subscription(topic, name, spec.copy(), list(rules))
         )
 
-    async def update_queue(self, name: str, spec: QueueSpec) -> Entity:
+    async def update_queue(self, name: str, spec: EntitySpec) -> Entity:
         """Change the description of a queue; Refused for properties that are fixed (R6)."""
-        return await self._in_turn(name, lambda: self._update(name, spec.copy(), QUEUE))
+        return await self.in_turn(name, lambda: self._update(name, spec.copy(), QUEUE))
 
-    async def update_topic(self, name: str, spec: QueueSpec) -> Entity:
+    async def update_topic(self, name: str, spec: EntitySpec) -> Entity:
         """Change the description of a topic; Refused for properties that are fixed (R6)."""
-        return await self._in_turn(name, lambda: self._update(name, spec.copy(), TOPIC))
+        return await self.in_turn(name, lambda: self._update(name, spec.copy(), TOPIC))
 
-    async def update_subscription(self, path: str, spec: QueueSpec) -> Entity:
+    async def update_subscription(self, path: str, spec: EntitySpec) -> Entity:
         """Change the description of a subscription; Refused for properties that are fixed (R6)."""
-        return await self._in_turn(
+        return await self.in_turn(
             turn_of(path), lambda: self._update(path, spec.copy(), SUBSCRIPTION)
         )
 
@@ -251,14 +247,14 @@ class Namespace:
 
     async def delete(self, name: str) -> None:
         """Delete an entity with all its messages, a topic with all its subscriptions."""
-        await self._in_turn(turn_of(name), lambda: self._delete(name))
+        await self.in_turn(turn_of(name), lambda: self._delete(name))
 
     async def delete_idle(self) -> bool:
         """Delete idle entities, a bounded number; returns whether any have to be watched on."""
         for entity in await self._idle.found():
             try:
                 deleting = partial(self._delete_if_idle, entity.entity_id)
-                await self._in_turn(turn_of(entity.name), deleting)
+                await self.in_turn(turn_of(entity.name), deleting)
             except Unavailable as error:
                 log.warning("'%s' is idle, and will be deleted later: %s", entity.name, error)
         return bool(self._directory.deletable_on_idle())
@@ -304,6 +300,7 @@ class Namespace:
         """
         async with self._turns.take(""):
             await self._sweep()
+        await self.maps.undo_left()
 
     async def _sweep(self) -> None:
         # Always: a gateway is not told about what others began and left undone.
@@ -326,6 +323,7 @@ class Namespace:
     def has_leftovers(self) -> bool:
         """Whether `sweep` has something to do that it could not do before."""
         is_behind = self._records.is_stale or bool(self._unapplied) or bool(self._untold)
+        is_behind = is_behind or self.maps.has_left()
         return is_behind or self.leftovers.has_work() or bool(self._fragments.problems())
 
     def problems(self) -> list[str]:
@@ -340,7 +338,7 @@ class Namespace:
         return found + self._fragments.problems()
 
     async def orphans(self) -> list[Orphan]:
-        """Fragments that no entity owns, of every broker; Unavailable if one is out of reach."""
+        """Fragments that no entity owns, of every broker; Unavailable if one is unreachable."""
         async with self._turns.take(""):
             await self.reload()
             return await self.leftovers.orphans()
@@ -362,7 +360,7 @@ class Namespace:
         spec = self.new_spec()
         spec.requires_session = requires_session
         spec.dead_letters_on_expiration = True
-        return await self._in_turn(name, lambda: self._recover_orphan(entity_id, name, spec))
+        return await self.in_turn(name, lambda: self._recover_orphan(entity_id, name, spec))
 
     def namespace_rules(self) -> Sequence[AccessRule]:
         """The root rule of the settings, then the namespace's own."""
@@ -383,9 +381,9 @@ class Namespace:
         `change` is called with the rules while no other change can happen.
         """
         if not name:
-            await self._in_turn("", lambda: self._access.change_own(change))
+            await self.in_turn("", lambda: self._access.change_own(change))
         else:
-            await self._in_turn(name, lambda: self._access.change_of(self.get(name), change))
+            await self.in_turn(name, lambda: self._access.change_of(self.get(name), change))
 
     def watch_access(self, listener: Callable[[], None]) -> None:
         """Call a listener whenever access rules have changed."""
@@ -401,28 +399,22 @@ class Namespace:
             raise not_found(name)
         return entity
 
-    async def _create_named(self, name: str, spec: QueueSpec, kind: str) -> Entity:
+    async def _create_named(self, name: str, spec: EntitySpec, kind: str) -> Entity:
         validate_name(name)
         settled = spec.copy()
         settled.is_partitioned = self.settings.tier.is_partitioned(spec.is_partitioned)
         validate(kind, settled, self.settings.tier)
-        return await self._in_turn(name, lambda: self._create(name, settled, kind))
+        return await self.in_turn(name, lambda: self._create(name, settled, kind))
 
-    async def _create(self, name: str, spec: QueueSpec, kind: str) -> Entity:
+    async def _create(self, name: str, spec: EntitySpec, kind: str) -> Entity:
         self._check_new(name)
         settle_forwarding(self._directory, name, kind, spec, None)
-        self._check_quota(spec)
-        self._creating += 1
-        self._creating_partitioned += spec.is_partitioned
-        try:
+        with self._quota.creating(spec):
             entity = await self._create_placed(name, spec, kind)
-        finally:
-            self._creating -= 1
-            self._creating_partitioned -= spec.is_partitioned
         self._directory.put(entity)
         return entity
 
-    async def _create_placed(self, name: str, spec: QueueSpec, kind: str) -> Entity:
+    async def _create_placed(self, name: str, spec: EntitySpec, kind: str) -> Entity:
         await self.leftovers.join_all()
         entity_id = await self._records.reserve_id()
         entity = Entity(entity_id, name, spec, self._clock.now_ms())
@@ -443,14 +435,15 @@ class Namespace:
         self.leftovers.recorded(entity)
         return entity
 
-    async def _recover_orphan(self, entity_id: int, name: str, spec: QueueSpec) -> Entity:
+    async def _recover_orphan(self, entity_id: int, name: str, spec: EntitySpec) -> Entity:
         await self.reload()
         self._check_new(name)
         entity = Entity(entity_id, name, spec, self._clock.now_ms())
         async with self.leftovers.adopting(entity):
             spec.is_partitioned = len(entity.fragments) > 1
-            self._check_quota(spec)
+            self._quota.check(spec)
             entity.hash_starts = even_hash_starts(len(entity.fragments))
+            await self.maps.open_adopted(entity)
             await self._records.put(entity)
             self._directory.put(entity)
         return entity
@@ -463,7 +456,7 @@ class Namespace:
             )
 
     async def _create_subscription(
-        self, topic_name: str, name: str, spec: QueueSpec, rules: list[RuleSpec]
+        self, topic_name: str, name: str, spec: EntitySpec, rules: list[RuleSpec]
     ) -> Entity:
         topic = self.topic(topic_name)
         take_after(spec, topic.spec)
@@ -475,7 +468,7 @@ class Namespace:
         entity_id = await self._records.reserve_id()
         return await self._subscriptions.create(entity_id, topic, name, spec, rules)
 
-    async def _update(self, name: str, spec: QueueSpec, kind: str) -> Entity:
+    async def _update(self, name: str, spec: EntitySpec, kind: str) -> Entity:
         old = self._of_kind(name, kind)
         if self.settings.tier.partitioning != CHOSEN or kind == SUBSCRIPTION:
             spec.is_partitioned = old.spec.is_partitioned
@@ -499,7 +492,7 @@ class Namespace:
             await self._apply(entity, self._tell)
             return entity
 
-        return await self._in_turn(turn_of(path), change)
+        return await self.in_turn(turn_of(path), change)
 
     async def _apply(
         self, entity: Entity, take_effect: Callable[[Entity], Coroutine[object, object, None]]
@@ -512,6 +505,13 @@ class Namespace:
             self._unapplied.add(entity.name.lower())
             raise perhaps_done(failure) from None
         self._unapplied.discard(entity.name.lower())
+
+    async def apply(self, entity: Entity) -> None:
+        """Record a description, and let it take effect everywhere; only in a turn."""
+        await self._apply(entity, self._let_take_effect)
+
+    def check_partitioned_quota(self, spec: EntitySpec) -> None:
+        self._quota.check_partitioned(spec)
 
     async def _let_take_effect(self, entity: Entity) -> None:
         await self._fragments.update(entity)
@@ -542,21 +542,6 @@ class Namespace:
             log.info("'%s' is deleted, because it was idle for too long", entity.name)
             await self._delete(entity.name)
 
-    def _check_quota(self, spec: QueueSpec) -> None:
-        limit, partitioned_max = self.settings.entities_max, self.settings.partitioned_entities_max
-        if len(self._directory) + self._creating >= limit:
-            raise Refused(
-                QUOTA_EXCEEDED,
-                f"The namespace has {limit} entities, its maximum: delete some of them first.",
-            )
-        partitioned = self._directory.partitioned_count + self._creating_partitioned
-        if spec.is_partitioned and partitioned_max and partitioned >= partitioned_max:
-            raise Refused(
-                QUOTA_EXCEEDED,
-                f"The namespace has {partitioned_max} partitioned entities, its maximum: "
-                "delete some of them, or create the entity without partitioning.",
-            )
-
     async def reload(self) -> None:
         """Read the catalogue; Unavailable, and nothing changed, if it cannot be read."""
         found = await self._records.snapshot()
@@ -576,7 +561,7 @@ class Namespace:
                 f"started: start at least {needed}.",
             )
 
-    async def _in_turn(self, name: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
+    async def in_turn(self, name: str, work: Callable[[], Coroutine[object, object, T]]) -> T:
         if self._waiting >= WAITING_MAX:
             raise Unavailable(
                 "The namespace has too many management operations waiting: try again later."

@@ -38,13 +38,23 @@ class Records:
     """A catalogue whose blocking calls are made on a worker.
 
     `is_stale` is set when the outcome of a write is unknown: read the catalogue again before any
-    decision.
+    decision. `older_nodes` returns the nodes of the cluster that are of an older release.
     """
 
     def __init__(self, catalogue: Catalogue, worker: Worker) -> None:
         self.is_stale = False
+        self.older_nodes: Callable[[], list[str]] = _no_nodes
         self._catalogue = catalogue
         self._worker = worker
+
+    def refuse_older_nodes(self, what: str) -> None:
+        """Unavailable while nodes run that could not read what would be recorded."""
+        older = self.older_nodes()
+        if older:
+            raise Unavailable(
+                f"{what} while nodes of an older release run, which could not read its description "
+                f"then: {', '.join(older)}. Upgrade these nodes, then try again."
+            )
 
     async def created_at_ms(self) -> int:
         return await self._read(self._catalogue.created_at_ms)
@@ -107,3 +117,8 @@ class Records:
             raise Unavailable(
                 f"The catalogue could not be written: {error}", is_unknown=True
             ) from error
+
+
+def _no_nodes() -> list[str]:
+    """All processes of a single server are of one release."""
+    return []

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused
-from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.core.namespace.entity import Entity, EntitySpec
 from shardbus.core.namespace.rule_spec import RuleSpec
 from shardbus.rules.limits import (
     ACTION_RULES_MAX,
@@ -52,14 +52,14 @@ def check_copies(
         _check_rewriting(topic, topic.spec, _rewriting(known) + rewriting)
 
 
-def check_message_size(topic: Entity, spec: QueueSpec, subscriptions: Sequence[Entity]) -> None:
+def check_message_size(topic: Entity, spec: EntitySpec, subscriptions: Sequence[Entity]) -> None:
     """Refuse a larger message size if too many rules make payloads of their own."""
     if spec.message_kb_max > topic.spec.message_kb_max:
         known = [rule for each in subscriptions for rule in each.rules]
         _check_rewriting(topic, spec, _rewriting(known))
 
 
-def _check_rewriting(topic: Entity, spec: QueueSpec, count: int) -> None:
+def _check_rewriting(topic: Entity, spec: EntitySpec, count: int) -> None:
     size_bytes = spec.message_bytes_max()
     most = max(REWRITTEN_BYTES_MAX // size_bytes, REWRITING_RULES_LEAST)
     if count > most:

@@ -22,7 +22,7 @@ from shardbus.core.errors import (
     not_found,
 )
 from shardbus.core.namespace.address import validate_rule_name
-from shardbus.core.namespace.entity import Entity, QueueSpec, new_subscription
+from shardbus.core.namespace.entity import Entity, EntitySpec, new_subscription
 from shardbus.core.namespace.rule_spec import (
     CORRELATION_FILTER,
     FALSE_FILTER,
@@ -112,12 +112,12 @@ class Subscriptions:
             names.add(rule.name.lower())
         check_copies(topic, self._directory.subscriptions(topic.entity_id), None, rules)
 
-    def check_message_size(self, topic: Entity, spec: QueueSpec) -> None:
+    def check_message_size(self, topic: Entity, spec: EntitySpec) -> None:
         """Refuse a message size for which the topic's rules would make too many bytes of copies."""
         check_message_size(topic, spec, self._directory.subscriptions(topic.entity_id))
 
     async def create(
-        self, entity_id: int, topic: Entity, name: str, spec: QueueSpec, rules: list[RuleSpec]
+        self, entity_id: int, topic: Entity, name: str, spec: EntitySpec, rules: list[RuleSpec]
     ) -> Entity:
         """Create a subscription: messages that the topic accepts from now on reach it."""
         now_ms = self._clock.now_ms()
@@ -238,7 +238,7 @@ def turn_of(name: str) -> str:
     return name.lower().partition("/subscriptions/")[0]
 
 
-def take_after(spec: QueueSpec, topic: QueueSpec) -> None:
+def take_after(spec: EntitySpec, topic: EntitySpec) -> None:
     """A subscription lives in its topic's fragments: their properties come from the topic."""
     spec.is_partitioned = topic.is_partitioned
     spec.size_mb = topic.size_mb

@@ -71,15 +71,22 @@ class DeferredReceive:
         self._router = router
         self._numbers = numbers
         self._shares = shares_of(router, numbers)
-        if session != NO_SESSION and set(self._shares) - {router.index_of_token(session)}:
-            # All messages of a session are in its fragment.
+        tokens: dict[int, bytes] = {}
+        for token in router.held_links.tokens_of(session):
+            tokens[router.index_of_token(token)] = token
+        if session != NO_SESSION and set(self._shares) - set(tokens):
+            # All messages of a session are in its fragments.
             raise Refused(MESSAGE_NOT_FOUND, NOT_FOUND_TEXT)
         self._indexes = list(self._shares)
         self._questions = [
             to_port(
                 router.ports[index],
                 ReceiveDeferred(
-                    line, share, is_locking=True, token_seed=new_seed(), session=session
+                    line,
+                    share,
+                    is_locking=True,
+                    token_seed=new_seed(),
+                    session=tokens.get(index, NO_SESSION),
                 ),
             )
             for index, share in self._shares.items()

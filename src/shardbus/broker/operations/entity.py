@@ -36,6 +36,7 @@ from shardbus.core.messages.command import (
     Settled,
 )
 from shardbus.core.messages.settling import LOCK_LOST_TEXT
+from shardbus.core.sequence import TOKEN_BYTES
 from shardbus.core.sessions.command import (
     AskHolds,
     GetState,
@@ -66,7 +67,7 @@ class Operations:
         self._fragments = fragments
         self._clock = clock
         self._new_seed = new_seed
-        self._session_list = SessionList(fragments)
+        self._session_list = SessionList(fragments, router)
 
     # Locks.
 
@@ -125,8 +126,13 @@ class Operations:
             raise Refused(
                 NOT_ALLOWED, "A session can be peeked only on an entity that requires sessions."
             )
-        fragment = self._fragments[self._router.index_of_key(session_key(session_id))]
-        return await browse_session(fragment, session_id, start=start, count_max=count_max)
+        found: list[Entry] = []
+        # Fragments of later maps have higher numbers, and so have their messages.
+        for index in self._router.path_of_key(session_key(session_id)):
+            fragment, left = self._fragments[index], count_max - len(found)
+            if left > 0:
+                found += await browse_session(fragment, session_id, start=start, count_max=left)
+        return found
 
     async def receive_deferred(
         self, line: int, numbers: list[int], *, is_locking: bool, session: bytes = NO_SESSION
@@ -169,7 +175,7 @@ class Operations:
         command = Purge(line, count_max, enqueued_until_ms=enqueued_until_ms, session=session)
         ports = self._router.ports
         if session:
-            return await purge_one(self._port_of_session(session), command)
+            return await self._purge_session(session, command)
         if len(ports) == 1:
             return await purge_one(ports[0], command)
         return await SpreadPurge(ports, self._fragments, command).run()
@@ -178,18 +184,46 @@ class Operations:
     # held.
 
     async def renew_session(self, session: bytes) -> int:
-        """Renew a session; returns the new deadline."""
-        answer = await ask(self._port_of_session(session), RenewSession(session))
-        assert isinstance(answer, Renewed)
-        return answer.locked_until_ms
+        """Renew a session at all of its fragments; returns the new deadline. If it is lost at one,
+        it is released at the others.
+        """
+        tokens = self._router.held_links.tokens_of(session) or [session]
+        answers = await ask_all(
+            [to_port(self._port_of_session(token), RenewSession(token)) for token in tokens]
+        )
+        failure = failure_of(answers)
+        if failure is not None:
+            is_lost = isinstance(failure, Refused) and failure.kind is SESSION_LOCK_LOST
+            if is_lost and len(tokens) > 1:
+                self._router.release_session(session)
+            raise failure
+        return min(answer.locked_until_ms for answer in answers if isinstance(answer, Renewed))
 
     async def state(self, session: bytes) -> bytes | None:
-        answer = await ask(self._port_of_session(session), GetState(session))
+        token = session[:TOKEN_BYTES]
+        answer = await ask(self._port_of_session(token), GetState(token))
         assert isinstance(answer, SessionState)
         return answer.state
 
     async def set_state(self, session: bytes, state: bytes | None) -> None:
-        await ask(self._port_of_session(session), SetState(session, state))
+        token = session[:TOKEN_BYTES]
+        await ask(self._port_of_session(token), SetState(token, state))
+
+    async def _purge_session(self, session: bytes, command: Purge) -> int:
+        """The older fragments first."""
+        tokens = self._router.held_links.tokens_of(session)
+        purged = 0
+        for token in sorted(tokens, key=self._router.index_of_token):
+            left = command.count_max - purged
+            if left > 0:
+                part = Purge(
+                    command.line,
+                    left,
+                    enqueued_until_ms=command.enqueued_until_ms,
+                    session=token,
+                )
+                purged += await purge_one(self._port_of_session(token), part)
+        return purged
 
     async def list_sessions(self, *, updated_after_ms: int, skip: int, count_max: int) -> list[str]:
         """Sessions whose state was set after a moment; with -1 all that have messages or a
@@ -200,11 +234,11 @@ class Operations:
         )
 
     async def holds(self, session_ids: list[str]) -> list[Hold]:
-        """Those of these sessions that are held."""
+        """Those of these sessions that are held; at several fragments: until the first deadline."""
         shares: dict[int, list[str]] = {}
         for session_id in session_ids:
-            index = self._router.index_of_key(session_key(session_id))
-            shares.setdefault(index, []).append(session_id)
+            for index in self._router.path_of_key(session_key(session_id)):
+                shares.setdefault(index, []).append(session_id)
         ports = self._router.ports
         answers = await ask_all(
             [to_port(ports[index], AskHolds(ids)) for index, ids in shares.items()]
@@ -212,9 +246,15 @@ class Operations:
         failure = failure_of(answers)
         if failure is not None:
             raise failure
-        return [
-            hold for answer in answers if isinstance(answer, HoldsTold) for hold in answer.holds
-        ]
+        found: dict[str, Hold] = {}
+        for answer in answers:
+            for hold in answer.holds if isinstance(answer, HoldsTold) else []:
+                known = found.setdefault(hold.session_id, hold)
+                if known is not hold:
+                    until_ms = min(known.locked_until_ms, hold.locked_until_ms)
+                    locked = known.locked + hold.locked
+                    found[hold.session_id] = Hold(hold.session_id, until_ms, locked)
+        return list(found.values())
 
     def _shares(self, tokens: list[bytes]) -> dict[int, list[bytes]]:
         """The tokens by the position of their fragment; Refused when one belongs to no fragment."""

@@ -51,6 +51,8 @@ T = TypeVar("T")
 # How much of a claim is read at once, unless a single message is larger.
 PIECE_BYTES_MAX: Final = 1024 * 1024
 CLAIM_BYTES_MAX: Final = 1 << 40
+# How often a claim is tried again that found nothing as far as it looked.
+LOOKS_MAX: Final = 256
 # Claims of one fragment that one commit completes, unless the same commit makes a new one.
 COMPLETED_TOGETHER_MAX: Final = 4
 
@@ -201,12 +203,20 @@ class Readers:
 
         The same commit completes the oldest claim if its ordinal is at most `done`. After an
         Unavailable both may have happened: the same ordinal tells what the claim has.
+
+        One command looks only so far: where receivers hold the sessions of many messages, it is
+        repeated until it has found some, or seen all of them.
         """
         self._check([number])
         command = Claim(line, name, owner, ordinal, count_max, bytes_max, done)
-        answer = await ask(self._ports[number], command)
-        assert isinstance(answer, Claimed)
-        return answer
+        claimed = Claimed(None, True, 0)
+        for _ in range(LOOKS_MAX):
+            answer = await ask(self._ports[number], command)
+            assert isinstance(answer, Claimed)
+            claimed = answer
+            if claimed.claim is not None or not claimed.is_more:
+                break
+        return claimed
 
     async def advance(
         self,
@@ -225,7 +235,14 @@ class Readers:
         completed = 0
         try:
             for wish in wishes:
-                claimed = await self._advance(number, CompleteClaim(line, name, owner, done), wish)
+                try:
+                    completing = CompleteClaim(line, name, owner, done)
+                    claimed = await self._advance(number, completing, wish)
+                except Refused as refusal:
+                    if refusal.kind is not SERVER_BUSY or not claims:
+                        raise
+                    # The fragment has no room for more: the claims that were made are enough.
+                    break
                 claims.append(claimed)
                 completed = claimed.completed
                 if claimed.claim is None or not claimed.is_more:

@@ -10,9 +10,9 @@ Refused and Unavailable, and may be repeated after that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.fragment.answers import Answer
@@ -26,6 +26,7 @@ from shardbus.core.errors import (
     BEING_PUBLISHED,
     INVALID_ARGUMENT,
     QUOTA_EXCEEDED,
+    REPARTITIONING,
     SERVER_BUSY,
     STAGE_LOST,
     Refused,
@@ -43,6 +44,7 @@ from shardbus.core.limits import (
 from shardbus.core.message import Message
 from shardbus.core.messages.command import Done
 from shardbus.core.namespace.placement import hash_point
+from shardbus.core.sealing.seal import SEALED_TEXT
 from shardbus.core.stages.command import (
     AskProducers,
     AskStages,
@@ -62,6 +64,10 @@ from shardbus.core.stages.command import (
 from shardbus.core.stages.producers import refusal_of_repeat
 from shardbus.core.transactions.command import Work
 
+T = TypeVar("T")
+
+# How long a client waits for the new map of an entity that is being repartitioned.
+MAP_WAIT_MS: Final = 5_000
 # Everything in a publication is read before it is decided, which may take long.
 DECIDE_MS: Final = 60_000
 # How long a request waits for a publication; then the client is told how much is left.
@@ -104,9 +110,25 @@ class EntityStages:
         name = _encoded(stage, "The name of a stage", STAGE_NAME_CHARACTERS_MAX)
         if not 0 <= piece <= PIECE_MAX:
             raise Refused(INVALID_ARGUMENT, f"The number of a piece must be from 0 to {PIECE_MAX}.")
+        await self._with_a_map(lambda: self._stage(stage, name, piece, messages, lifetime_ms))
+
+    async def _with_a_map(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something; again for a moment while the entity is being repartitioned."""
+        until_ms = self._clock.steady_ms() + MAP_WAIT_MS
+        while True:
+            try:
+                return await work()
+            except Refused as refusal:
+                if refusal.kind is not REPARTITIONING or self._clock.steady_ms() >= until_ms:
+                    raise
+            await asyncio.sleep(PAUSE_MS_MIN / 1000)
+
+    async def _stage(
+        self, stage: str, name: bytes, piece: int, messages: list[Message], lifetime_ms: int
+    ) -> None:
         questions = []
         unkeyed: list[Message] = []
-        for placed in self._router.place(messages):
+        for placed in self._placed(messages):
             share = [messages[position] for position in placed.positions]
             if self._is_free(placed):
                 unkeyed = share
@@ -120,11 +142,29 @@ class EntityStages:
             first = hash_point(stage) + piece
             await self._stage_anywhere(Stage(name, 2 * piece + 1, unkeyed, lifetime_ms), first)
 
+    def _placed(self, messages: list[Message]) -> list[Placed]:
+        """Past messages belong to the fragments that numbered them, others where a send puts
+        them.
+        """
+        if not messages or not messages[0].past_number:
+            return self._router.place(messages)
+        shares: dict[int, list[int]] = {}
+        for position, message in enumerate(messages):
+            index = self._router.index_of_number(message.past_number)
+            if index < 0:
+                raise Refused(
+                    INVALID_ARGUMENT,
+                    f"The topic has no fragment that gave out the sequence number "
+                    f"{message.past_number}.",
+                )
+            shares.setdefault(index, []).append(position)
+        return [Placed(index, share, is_keyed=True) for index, share in shares.items()]
+
     def _is_free(self, placed: Placed) -> bool:
         return not placed.is_keyed and self._router.is_partitioned
 
     async def _stage_anywhere(self, command: Stage, first: int) -> None:
-        ports = self._router.ports
+        ports = self._router.ports[self._router.former_count :]
         failure: Refused | Unavailable | None = None
         for step in range(len(ports)):
             [answer] = await ask_all([to_port(ports[(first + step) % len(ports)], command)])
@@ -168,10 +208,16 @@ class EntityStages:
             told = _encoded(fingerprint, "A fingerprint", FINGERPRINT_CHARACTERS_MAX)
         publication = Publication(name, batch, told, is_once=is_once)
         counts = {stage: stages[text] for text, stage in _names(stages).items()}
+        return await self._with_a_map(lambda: self._publish_once(producer, publication, counts))
+
+    async def _publish_once(
+        self, producer: str, publication: Publication, counts: dict[bytes, int]
+    ) -> bool:
         until_ms = self._clock.steady_ms() + WAIT_MS
+        map_count = self._router.map_count
         if not await self._is_published(producer, publication):
             try:
-                await self._publish(producer, publication, counts, until_ms)
+                await self._publish(producer, publication, counts, until_ms, map_count)
             except Refused as refusal:
                 if refusal.kind not in (ALREADY_PUBLISHED, STAGE_LOST, SERVER_BUSY):
                     raise
@@ -202,30 +248,51 @@ class EntityStages:
     async def forget(self, producer: str) -> None:
         """A producer that published once knows that, and will not ask again."""
         name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
-        port = self._router.ports[self._router.index_of_key(producer)]
-        await ask(port, ForgetProducer(name))
+        ports = [self._router.ports[index] for index in self._router.path_of_key(producer)]
+        failure = failure_of(await ask_all([to_port(port, ForgetProducer(name)) for port in ports]))
+        if failure is not None:
+            raise failure
 
     async def producers(self) -> FragmentAnswers[list[Producer]]:
         """The last batch of each producer, from the fragments that remember it."""
         return spread(await self._all(AskProducers()), _producers)
 
     async def _is_published(self, producer: str, publication: Publication) -> bool:
-        """Whether the batch is published; Refused when other rows were."""
-        port = self._router.ports[self._router.index_of_key(producer)]
-        answer = await ask(port, AskProducers(publication.producer))
-        for known in _producers(answer):
-            if known.batch >= publication.batch:
-                refusal = refusal_of_repeat(known, publication)
-                if refusal.kind is not ALREADY_PUBLISHED:
-                    raise refusal
-                return True
-        return False
+        """Whether the batch is published; Refused when other rows were.
+
+        The fragments of former maps remember what they knew when they were sealed. They are asked
+        until the producer has published with the present map, and about earlier batches.
+        """
+        known: Producer | None = None
+        for index in reversed(self._router.path_of_key(producer)):
+            answer = await ask(self._router.ports[index], AskProducers(publication.producer))
+            for each in _producers(answer):
+                if known is None:
+                    known = each
+                else:
+                    known.fingerprints = each.fingerprints + known.fingerprints
+            if known is not None and _is_decided(known, publication):
+                break
+        if known is None or known.batch < publication.batch:
+            return False
+        refusal = refusal_of_repeat(known, publication)
+        if refusal.kind is not ALREADY_PUBLISHED:
+            raise refusal
+        return True
 
     async def _publish(
-        self, producer: str, publication: Publication, counts: dict[bytes, int], until_ms: int
+        self,
+        producer: str,
+        publication: Publication,
+        counts: dict[bytes, int],
+        until_ms: int,
+        map_count: int,
     ) -> None:
         found = await self._found(counts)
         await self._check(publication, found, until_ms)
+        if self._router.map_count != map_count:
+            # What the producer published before was asked for by another map.
+            raise Refused(REPARTITIONING, SEALED_TEXT)
         decider = self._router.index_of_key(producer)
         works = {index: Work([], [], _shares(held)) for index, held in found.items()}
         works.setdefault(decider, Work([], [])).publication = publication
@@ -401,6 +468,12 @@ def _encoded(name: str, what: str, characters_max: int) -> bytes:
 def _failure(answer: Answer) -> Refused | Unavailable:
     assert isinstance(answer, Refused | Unavailable)
     return answer
+
+
+def _is_decided(known: Producer, publication: Publication) -> bool:
+    """Whether this much about a producer tells if the batch is new, or has the same rows."""
+    is_new = publication.batch > known.batch
+    return is_new or any(batch == publication.batch for batch, _ in known.fingerprints)
 
 
 def _producers(answer: Answer) -> list[Producer]:

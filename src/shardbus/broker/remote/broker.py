@@ -35,7 +35,7 @@ from shardbus.broker.remote.topic_call import TopicTeller
 from shardbus.broker.routing.dispatch import ignore
 from shardbus.broker.survey import Survey
 from shardbus.broker.wire.codec import encode
-from shardbus.broker.wire.fields import WireError
+from shardbus.broker.wire.fields import TooNew, WireError
 from shardbus.broker.wire.frames import (
     Answered,
     Ask,
@@ -162,7 +162,7 @@ class RemoteBroker:
 
     def problem(self) -> str:
         """Why the broker is out; empty when it is not."""
-        return "" if self.is_up else f"broker {self.name} is out: {self.reason}"
+        return "" if self.is_up else f"broker {self.name} is unavailable: {self.reason}"
 
     def runner(self, entity: Entity, number: int) -> RemoteFragment:
         """A fragment of this broker, opened there when it is first asked for."""
@@ -187,12 +187,16 @@ class RemoteBroker:
         for fragment_id in [one for one in self._fragments if one.entity_id == entity_id]:
             del self._fragments[fragment_id]
 
-    def moved(self) -> None:
-        """Another process serves the slot: connect there, after what the former one still says."""
+    def moved(self, *, was_silent: bool = False) -> None:
+        """Another process serves the slot: connect there, after what the former one still says.
+
+        One that was silent has been declared dead. It does not know that, and nothing that it says
+        counts: what waits for its answers is asked of the next one now.
+        """
         link = self._link
         if link is None:
             return
-        if self.is_up:
+        if self.is_up and not was_silent:
             self.loop.call_later(FAREWELL_S, link.abort, "another broker serves the slot")
         else:
             link.abort("another broker serves the slot")
@@ -333,7 +337,16 @@ class RemoteBroker:
             )
             return
         try:
-            data = encode(question(self._last_id + 1))
+            data = encode(question(self._last_id + 1), link.version)
+        except TooNew as lacking:
+            waiting.answered(
+                Unavailable(
+                    f"Broker {self.name} is of an older release: it speaks version {link.version} "
+                    f"of the protocol, and {lacking}. Upgrade the node of the broker, then try "
+                    "again."
+                )
+            )
+            return
         except WireError as error:
             waiting.answered(Refused(TOO_LARGE, f"The request does not fit in one frame: {error}."))
             return
@@ -347,10 +360,10 @@ class RemoteBroker:
         afterwards.
         """
         if self.is_up and self._link is not None:
-            self._link.send(encode(frame))
+            self._link.send(encode(frame, self._link.version))
 
     def out_of_reach(self) -> Unavailable:
-        return Unavailable(f"Broker {self.name} is out: {self.reason}")
+        return Unavailable(f"Broker {self.name} is unavailable: {self.reason}")
 
     # Events of the link.
 
@@ -434,13 +447,15 @@ class RemoteBroker:
 
     async def _stay_connected(self) -> bool:
         link = BrokerLink(self, self._identity, self._new_nonce(), self.loop)
+        # Before it is connected: its greeting may come before we go on, and what is said then must
+        # not go to the link before it.
+        self._link = link
         try:
             async with asyncio.timeout(CONNECT_MS_MAX / 1000):
                 await self._dial(lambda: link)
         except OSError as error:
             self._fall(f"it cannot be reached: {error.strerror or str(error) or 'no answer'}")
             return False
-        self._link = link
         self._silent_ticks = 0
         await link.ended.wait()
         return link.is_up
@@ -467,7 +482,7 @@ class RemoteBroker:
     def _fall(self, reason: str) -> None:
         """The broker is out: fail what waits, and skip this broker until it is back."""
         if self.is_up:
-            log.warning("broker %s is out: %s", self.name, reason)
+            log.warning("broker %s is unavailable: %s", self.name, reason)
         self.is_up = False
         self.reason = reason
         self._up.clear()
@@ -480,7 +495,7 @@ class RemoteBroker:
             self._link.drop_unwritten()
 
     def _give_up(self, number: int, waiting: RemoteWait, *, is_unknown: bool) -> None:
-        text = f"Broker {self.name} is out: {self.reason}"
+        text = f"Broker {self.name} is unavailable: {self.reason}"
         if is_unknown:
             self._expect_late(number, waiting)
         waiting.answered(Unavailable(text, is_unknown))
@@ -507,7 +522,7 @@ class RemoteBroker:
         elif self._silent_ticks > CUT_TICKS_MAX:
             link.abort("it has been silent for too long")
         elif self._silent_ticks > SILENT_TICKS_MAX and self.is_up:
-            self._fall(f"it was silent for {SILENT_TICKS_MAX * TICK_MS} ms")
+            self._fall(f"it has not responded for {SILENT_TICKS_MAX * TICK_MS} ms")
         self.tell(Beat(0))
         self._end_overdue()
 

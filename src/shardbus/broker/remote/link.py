@@ -121,7 +121,7 @@ class BrokerLink(asyncio.Protocol):
         self._owner.link_heard()
         try:
             for piece in self._buffer.feed(data):
-                frame = decode(piece)
+                frame = decode(piece, self.version)
                 if self.is_up:
                     self._owner.link_said(frame)
                 else:
@@ -172,7 +172,7 @@ class BrokerLink(asyncio.Protocol):
             self.namespace_id = hello.namespace_id
             shown = proof(identity.secret, "gateway", hello.nonce, self._nonce)
             self.version = version
-            self.send(encode(Prove(version, identity.gateway, self._nonce, shown)))
+            self.send(encode(Prove(version, identity.gateway, self._nonce, shown), version))
 
     def _verify(self, welcome: Welcome) -> None:
         expected = proof(self._identity.secret, "broker", self._nonce, self._challenge)

@@ -207,7 +207,7 @@ class Parking:
 def is_patient(command: Command, entity: Entity | None) -> bool:
     """Whether a client waits for this very fragment, and nobody else asks again in its place."""
     if isinstance(command, Send):
-        if entity is None or len(entity.fragments) == 1 or not command.messages:
+        if entity is None or entity.fragment_count() == 1 or not command.messages:
             return True
         # A message without a key goes elsewhere instead.
         return key_of(command.messages[0], entity.spec.requires_duplicate_detection) is not None

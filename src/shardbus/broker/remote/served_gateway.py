@@ -132,7 +132,7 @@ class Gateway(asyncio.Protocol):
     # Callbacks of the endpoint and its runners.
 
     def send(self, frame: Frame) -> None:
-        self.send_bytes(encode(frame))
+        self.send_bytes(encode(frame, self.version))
 
     def send_bytes(self, data: bytes) -> None:
         if self._transport is not None:
@@ -180,7 +180,7 @@ class Gateway(asyncio.Protocol):
     # Reading.
 
     def _take(self, data: bytes) -> None:
-        frame = decode(data)
+        frame = decode(data, self.version)
         if not self._is_known:
             self._greet(frame)
         elif isinstance(frame, Fenced):
@@ -228,7 +228,7 @@ class Gateway(asyncio.Protocol):
         held, self._held = self._held, []
         late = Unavailable(f"Broker {self._endpoint.broker.name} was stopped for a while.")
         for data in held:
-            request = decode(data)
+            request = decode(data, self.version)
             if (
                 isinstance(request, Request | Ask | Browse | ListSessions)
                 and request.request_id <= frame.given_up_through
@@ -404,8 +404,8 @@ class _Reply:
 
     def _parts(self, answer: Answer) -> list[bytes]:
         if isinstance(answer, Received):
-            return received_parts(self._request_id, answer)
-        return [encode(Answered(self._request_id, answer))]
+            return received_parts(self._request_id, answer, self._gateway.version)
+        return [encode(Answered(self._request_id, answer), self._gateway.version)]
 
     def _let_go(self, answer: Answer) -> None:
         """The gateway has gone: leave nothing locked for nobody (R18)."""

@@ -41,5 +41,7 @@ def tls_words(error: BaseException) -> str:
                 return text
         return f"TLS failed: {error.reason or error}"
     if isinstance(error, ConnectionResetError | ConnectionAbortedError):
-        return f"it ended the connection, and its log may say why ({type(error).__name__})"
+        return (
+            f"the peer closed the connection; its log may give the reason ({type(error).__name__})"
+        )
     return str(error) or type(error).__name__

@@ -18,8 +18,8 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.operations.transactions import TransactionPart, Transactor
 from shardbus.broker.routing.dispatch import FragmentPort
+from shardbus.broker.routing.key_turns import KeyTurns, Turn
 from shardbus.broker.routing.outbox import DOUBT_MS_MAX, Outbox
-from shardbus.broker.routing.turns import KeyTurns, Turn
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.limits import PROMISE_LATE_MS
 from shardbus.core.message import Message

@@ -7,6 +7,7 @@ only then as many are taken as a receiver has credit for.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from shardbus.broker.guarded import guarded
 from shardbus.core.errors import Refused
 from shardbus.core.fragment.command import Command
 from shardbus.core.messages.command import NO_SESSION, RELEASE, Delivery, Receive, Received, Settle
+from shardbus.core.sessions.command import ReleaseSession
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,11 @@ TAKE_MAX: Final = 256
 # Smaller shares are not split over the fragments: many tiny takes cost more than they add to
 # fairness, and the rotation evens it out.
 TAKE_MIN: Final = 32
+# Between two questions to a former fragment that is unavailable.
+FORMER_RETRY_MS: Final = 100
+# How long after its last message a former fragment that becomes unavailable is waited for: locks
+# are lost with it, and what was locked comes before newer messages.
+FORMER_LOCKS_S: Final = 300.0
 
 
 class FragmentPort(Protocol):
@@ -78,8 +85,9 @@ class Receiver(Protocol):
 class _Seat:
     """The state of one receiver in the dispatcher."""
 
-    def __init__(self, receiver: Receiver) -> None:
+    def __init__(self, receiver: Receiver, name: str) -> None:
         self.receiver = receiver
+        self.name = name
         self.reserved = 0
         self.is_hungry = False
         self.is_gone = False
@@ -92,14 +100,28 @@ class _Seat:
 
 @final
 class _Source:
-    """The state of one fragment in the dispatcher: idle, watched, ready, or being asked."""
+    """The state of one fragment in the dispatcher: idle, watched, ready, or being asked.
 
-    def __init__(self, dispatcher: Dispatcher, port: FragmentPort) -> None:
+    A fragment of a former map is `is_former`, and `is_dry` once it had nothing left to take.
+    `is_asked_early` says that it was asked before it became one: that answer does not count.
+    `gave_at_s` is when it last gave messages as a former one; `is_doubted` says that it was dry,
+    and is asked again because its locks are lost. `session` is the token of a held session.
+    """
+
+    def __init__(
+        self, dispatcher: Dispatcher, port: FragmentPort, session: bytes = NO_SESSION
+    ) -> None:
         self.dispatcher = dispatcher
         self.port = port
+        self.session = session
         self.is_watched = False
         self.is_ready = False
         self.is_asked = False
+        self.is_former = False
+        self.is_dry = False
+        self.is_asked_early = False
+        self.gave_at_s = 0.0
+        self.is_doubted = False
 
     def wake(self) -> None:
         self.is_watched = False
@@ -120,18 +142,26 @@ class _Take:
 
 
 @final
-class Tally:
-    """How many receivers there are."""
+class ReceiverCount:
+    """How many receivers the dispatchers of an entity have together."""
 
     def __init__(self) -> None:
         self.count = 0
+
+
+class Keeper(Protocol):
+    """Is told when a dispatcher gets its first receiver, and when the last one has left."""
+
+    def entered(self) -> None: ...
+
+    def left(self) -> None: ...
 
 
 @final
 class Dispatcher:
     """Serves the receivers of one line of one entity from all of its fragments.
 
-    With `session`, the token of a held session, it serves that session from its one fragment.
+    With `sessions`, the tokens of a held session at each of its fragments, it serves that session.
     """
 
     def __init__(
@@ -139,32 +169,73 @@ class Dispatcher:
         ports: list[FragmentPort],
         line: int,
         new_seed: Callable[[], bytes],
-        session: bytes = NO_SESSION,
-        tally: Tally | None = None,
+        sessions: list[bytes] | None = None,
+        total: ReceiverCount | None = None,
     ) -> None:
-        """`tally` counts the receivers, of several dispatchers together."""
-        self._tally = Tally() if tally is None else tally
+        """`total` counts the receivers, of several dispatchers together."""
+        self._total = ReceiverCount() if total is None else total
         self._line = line
-        self._session = session
         self._new_seed = new_seed
-        self._sources = [_Source(self, port) for port in ports]
+        self._is_of_session = sessions is not None
+        tokens = [NO_SESSION] * len(ports) if sessions is None else sessions
+        self._sources = [
+            _Source(self, port, token) for port, token in zip(ports, tokens, strict=True)
+        ]
+        self.keeper: Keeper | None = None
         self._ready: deque[_Source] = deque()
         self._seats: dict[int, _Seat] = {}
         self._hungry: deque[_Seat] = deque()
         self._draining: list[_Seat] = []
         self._is_matching = False
+        # How many former fragments may still have messages that precede those of the others.
+        self._undried = 0
+        self._has_former = False
+        # Former fragments whose messages may still be locked by receivers of this gateway.
+        self._givers: list[_Source] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    def add(self, receiver: Receiver) -> None:
+    def grow(
+        self, ports: list[FragmentPort], former_count: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """Serve these fragments too, at the end of the others; the first `former_count` of all are
+        of former maps: nothing is taken from the others before those have been found empty.
+        """
+        self._loop = loop
+        self._sources += [_Source(self, port) for port in ports]
+        self._make_former(former_count)
+
+    def add_session(self, ports: list[FragmentPort], tokens: list[bytes]) -> None:
+        """Serve the session from these fragments too: all others are of former maps."""
+        self._sources += [
+            _Source(self, port, token) for port, token in zip(ports, tokens, strict=True)
+        ]
+        self._make_former(len(self._sources) - 1)
+
+    def _make_former(self, former_count: int) -> None:
+        for source in self._sources[:former_count]:
+            if not source.is_former:
+                source.is_former = True
+                source.is_asked_early = source.is_asked
+                self._has_former = True
+                self._undried += 1
+                self._mark_ready(source)
+        self._match()
+
+    def add(self, receiver: Receiver, name: str = "") -> None:
+        """Serve a receiver; `name` is for lifecycle records."""
+        is_first = not self._seats
         if id(receiver) not in self._seats:
-            self._tally.count += 1
-        self._seats[id(receiver)] = _Seat(receiver)
+            self._total.count += 1
+        self._seats[id(receiver)] = _Seat(receiver, name)
+        if is_first and self.keeper is not None:
+            self.keeper.entered()
 
     def remove(self, receiver: Receiver) -> None:
         """Remove a receiver; messages on their way to it return to the front of their fragment."""
         seat = self._seats.pop(id(receiver), None)
         if seat is None:
             return
-        self._tally.count -= 1
+        self._total.count -= 1
         seat.is_gone = True
         if seat in self._hungry:
             self._hungry.remove(seat)
@@ -172,6 +243,8 @@ class Dispatcher:
             self._draining.remove(seat)
         if not self._seats:
             self._stop_watching()
+            if self.keeper is not None:
+                self.keeper.left()
 
     def wake(self, receiver: Receiver) -> None:
         """The receiver may have credit, or wants to be drained."""
@@ -198,16 +271,61 @@ class Dispatcher:
         source.is_asked = False
         seat.reserved -= take.count
         if isinstance(answer, Received):
-            if answer.has_more:
+            if source.is_former and answer.has_more and not answer.deliveries:
+                # No more can be locked there now.
+                self._ask_later(source)
+            elif answer.has_more or source.is_asked_early:
                 self._mark_ready(source)
+            elif source.is_former and not source.is_dry:
+                self._dry(source)
+            source.is_asked_early = False
+            if source.is_former and answer.deliveries:
+                self._note_giver(source)
             self._hand_over(source, seat, answer.deliveries)
-        elif isinstance(answer, Refused) and self._session:
-            self._end_session(answer)
+        elif isinstance(answer, Refused) and self._is_of_session:
+            self._end_session(source, answer)
             return
+        elif source.is_former and not source.is_dry:
+            source.is_asked_early = False
+            if source.is_doubted and not self._may_have_locks(source):
+                self._dry(source)
+            else:
+                # Nothing wakes it up to say that it is empty.
+                self._ask_later(source)
         if not seat.is_gone and not seat.is_hungry and seat.free() > 0:
             seat.is_hungry = True
             self._hungry.append(seat)
         self._match()
+
+    def _note_giver(self, source: _Source) -> None:
+        assert self._loop is not None, "fragments become former ones in `grow`"
+        source.gave_at_s = self._loop.time()
+        if source not in self._givers:
+            self._givers.append(source)
+
+    def _may_have_locks(self, source: _Source) -> bool:
+        assert self._loop is not None, "fragments become former ones in `grow`"
+        return source.gave_at_s > self._loop.time() - FORMER_LOCKS_S
+
+    def _doubt_givers(self) -> None:
+        """An unavailable fragment loses its locks, and may have what was found to be gone."""
+        self._givers = [each for each in self._givers if self._may_have_locks(each)]
+        for source in self._givers:
+            if source.is_dry and not source.port.is_available:
+                source.is_dry = False
+                source.is_doubted = True
+                self._undried += 1
+                self._ask_later(source)
+
+    def _dry(self, source: _Source) -> None:
+        """Nothing of it is waited for any more."""
+        source.is_dry = True
+        source.is_doubted = False
+        self._undried -= 1
+
+    def _ask_later(self, source: _Source) -> None:
+        assert self._loop is not None, "fragments become former ones in `grow`"
+        self._loop.call_later(FORMER_RETRY_MS / 1000, self.source_ready, source)
 
     def _match(self) -> None:
         # A fragment that answers at once calls back into `taken`; one loop is enough.
@@ -231,11 +349,30 @@ class Dispatcher:
             if free <= 0:
                 seat.is_hungry = False
                 continue
-            source = self._ready.popleft()
+            source = self._next_source()
+            if source is None:
+                self._hungry.appendleft(seat)
+                return
             source.is_ready = False
             self._take(source, seat, free)
             if not seat.is_gone:
                 self._hungry.append(seat)
+
+    def _next_source(self) -> _Source | None:
+        """The fragment whose turn it is, a former one first; None while one must be waited for."""
+        if self._has_former:
+            for source in self._ready:
+                if source.is_former:
+                    self._ready.remove(source)
+                    return source
+            if self._givers:
+                self._doubt_givers()
+        return None if self._undried else self._ready.popleft()
+
+    def _is_something_ready(self) -> bool:
+        if self._undried:
+            return any(source.is_former for source in self._ready)
+        return len(self._ready) > 0
 
     def _take(self, source: _Source, seat: _Seat, free: int) -> None:
         share = -(-free // (len(self._ready) + 1))
@@ -247,7 +384,8 @@ class Dispatcher:
             count,
             is_locking=seat.receiver.is_locking,
             token_seed=self._new_seed(),
-            session=self._session,
+            session=source.session,
+            receiver=seat.name,
         )
         source.port.submit(command, _Take(source, seat, count).answered)
 
@@ -289,22 +427,35 @@ class Dispatcher:
             self._ready.append(source)
 
     def _watch_idle(self) -> None:
-        """Every fragment is ready, being asked, or watched; none while no receiver has credit."""
-        if not self._hungry:
+        """Every fragment is ready, being asked, or watched; none while no receiver has credit,
+        except former ones: what returns to them comes before all else.
+
+        Also while others are ready: a receiver that is slower than their senders never has credit
+        left, and a fragment that nobody watches would have no turn for as long as that lasts.
+        """
+        has_use = bool(self._hungry or self._ready)
+        if not has_use and not (self._has_former and self._seats):
             return
         for source in self._sources:
+            if not (has_use or source.is_former):
+                continue
             if not (source.is_ready or source.is_asked or source.is_watched):
                 source.is_watched = True
-                source.port.watch(self._line, source.wake, self._session)
+                source.port.watch(self._line, source.wake, source.session)
 
     def _stop_watching(self) -> None:
         for source in self._sources:
             if source.is_watched:
                 source.is_watched = False
-                source.port.unwatch(self._line, source.wake, self._session)
+                source.port.unwatch(self._line, source.wake, source.session)
 
-    def _end_session(self, failure: Refused) -> None:
-        """The session is lost: tell all its receivers, and ask no more."""
+    def _end_session(self, lost: _Source, failure: Refused) -> None:
+        """The session is lost at one fragment: release it at the others, tell all its receivers,
+        and ask no more.
+        """
+        for source in self._sources:
+            if source is not lost:
+                source.port.submit(ReleaseSession(source.session), ignore)
         receivers = [seat.receiver for seat in self._seats.values()]
         for receiver in receivers:
             self.remove(receiver)
@@ -313,12 +464,13 @@ class Dispatcher:
 
     def _end_drains(self) -> None:
         is_asking = any(source.is_asked for source in self._sources)
+        is_ready = self._is_something_ready()
         waiting: list[_Seat] = []
         drained: list[_Seat] = []
         for seat in self._draining:
             if not seat.receiver.is_draining:
                 continue
-            if seat.reserved or (seat.free() > 0 and (self._ready or is_asking)):
+            if seat.reserved or (seat.free() > 0 and (is_ready or is_asking)):
                 waiting.append(seat)
             else:
                 drained.append(seat)

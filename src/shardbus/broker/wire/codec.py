@@ -11,12 +11,12 @@ import hmac
 from struct import Struct
 from typing import Final, final, get_args
 
-from shardbus.broker.wire.commands import decode_command, encode_command
+from shardbus.broker.wire.commands import COMMANDS
 from shardbus.broker.wire.derived import Codec, Codecs, Tagged
 from shardbus.broker.wire.exchange import BY_HAND as ANSWERS_BY_HAND
 from shardbus.broker.wire.exchange import decode_answer, encode_answer
 from shardbus.broker.wire.fields import FRAGMENT, LENGTH, FieldReader, FieldWriter, WireError
-from shardbus.broker.wire.frames import Answered, Frame, Request
+from shardbus.broker.wire.frames import PROTOCOL_VERSION, Answered, Frame, Request
 from shardbus.core.messages.command import Delivery, Received
 from shardbus.stores.base.store import FragmentId
 
@@ -79,7 +79,7 @@ class _RequestCodec(Codec):
         assert isinstance(value, Request)
         entity_id, number = value.fragment
         head = writer.reserve()
-        tag = encode_command(writer, value.command)
+        tag = COMMANDS.put(writer, value.command)
         writer.parts[head] = _REQUEST.pack(value.request_id, entity_id, number, tag)
 
     def take(self, reader: FieldReader) -> Request:
@@ -89,7 +89,7 @@ class _RequestCodec(Codec):
         tag: int
         start = reader.step(_REQUEST.size)
         request_id, entity_id, number, tag = _REQUEST.unpack_from(reader.buffer, start)
-        return Request(request_id, FragmentId(entity_id, number), decode_command(tag, reader))
+        return Request(request_id, FragmentId(entity_id, number), COMMANDS.take(tag, reader))
 
 
 @final
@@ -128,9 +128,11 @@ _REQUESTED: Final = FRAMES.tags[Request]
 _ANSWERED: Final = FRAMES.tags[Answered]
 
 
-def encode(frame: Frame) -> bytes:
-    """The frame with its length; WireError when it is longer than FRAME_BYTES_MAX."""
-    writer = FieldWriter()
+def encode(frame: Frame, version: int = PROTOCOL_VERSION) -> bytes:
+    """The frame with its length; WireError when it is longer than FRAME_BYTES_MAX, and TooNew when
+    this version of the protocol cannot say it.
+    """
+    writer = FieldWriter(version)
     if isinstance(frame, Request):
         _REQUESTS.put(writer, frame)
         return writer.frame(_REQUESTED)
@@ -140,15 +142,17 @@ def encode(frame: Frame) -> bytes:
     return writer.frame(FRAMES.put(writer, frame))
 
 
-def decode(data: bytes) -> Frame:
-    """Decode a frame (without its length); WireError when it is invalid."""
-    reader = FieldReader(data)
+def decode(data: bytes, version: int = PROTOCOL_VERSION) -> Frame:
+    """Decode a frame (without its length); WireError when it is invalid in this version."""
+    reader = FieldReader(data, version)
     frame = FRAMES.take(reader.u8(), reader)
     reader.end()
     return frame
 
 
-def received_parts(request_id: int, received: Received) -> list[bytes]:
+def received_parts(
+    request_id: int, received: Received, version: int = PROTOCOL_VERSION
+) -> list[bytes]:
     """A `Received` as several frames, so that no frame is too long."""
     parts: list[bytes] = []
     share: list[Delivery] = []
@@ -156,10 +160,11 @@ def received_parts(request_id: int, received: Received) -> list[bytes]:
     for delivery in received.deliveries:
         length = len(delivery.payload or b"")
         if share and size_bytes + length > RECEIVED_PART_BYTES:
-            parts.append(encode(Answered(request_id, Received(share, True), is_last=False)))
+            part = Answered(request_id, Received(share, True), is_last=False)
+            parts.append(encode(part, version))
             share = []
             size_bytes = 0
         share.append(delivery)
         size_bytes += length
-    parts.append(encode(Answered(request_id, Received(share, received.has_more))))
+    parts.append(encode(Answered(request_id, Received(share, received.has_more)), version))
     return parts

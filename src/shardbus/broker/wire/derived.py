@@ -2,7 +2,8 @@
 
 A record with optional fields or flags begins with a byte that has a bit for each of those, the
 first field the lowest; absent fields are not written. All other fields are written one after the
-other, and a list after its length.
+other, and a list after its length. A field that a later version added has no bit on a connection
+with an earlier version; a record without any other optional field has no such byte there.
 """
 # Compiled by mypyc.
 
@@ -10,7 +11,15 @@ from __future__ import annotations
 
 from typing import Final, Generic, Protocol, TypeVar, cast, final
 
-from shardbus.broker.wire.fields import I64, LENGTH, U16, FieldReader, FieldWriter, WireError
+from shardbus.broker.wire.fields import (
+    I64,
+    LENGTH,
+    U16,
+    FieldReader,
+    FieldWriter,
+    TooNew,
+    WireError,
+)
 from shardbus.core.declared import (
     BYTES,
     FIXED,
@@ -203,10 +212,12 @@ class _Tuple(Codec):
 class _Field:
     """`bit` is 0 for a field that is always written; a flag is only its bit."""
 
-    def __init__(self, name: str, bit: int, absent: object, codec: Codec | None) -> None:
+    def __init__(self, name: str, bit: int, form: Form, codec: Codec | None) -> None:
         self.name = name
         self.bit = bit
-        self.absent = absent
+        self.absent = form.absent
+        self.since = form.since
+        self.is_dispensable = form.is_dispensable
         self.codec = codec
 
 
@@ -224,36 +235,45 @@ class _Record(Codec):
         self._noun = of.__name__
         self._fields: list[_Field] = []
         self._bits = 0
+        self._since = 0
 
     def add(self, name: str, form: Form, codec: Codec | None) -> None:
         """Add a field; a flag has no codec."""
         bit = 0
         if form.kind == OPTIONAL:
+            assert form.since >= self._since, f"{self._noun}.{name} stands before older fields"
+            self._since = form.since
             bit = self._bits + 1
             self._bits = self._bits << 1 | 1
             assert self._bits < 1 << _OPTIONAL_MAX, f"{self._noun} has too many optional fields"
-            if bit == 1:
+            if bit == 1 and not form.since:
                 self.size_min += 1
         elif codec is not None:
             self.size_min += codec.size_min
-        self._fields.append(_Field(name, bit, form.absent, codec))
+        self._fields.append(_Field(name, bit, form, codec))
 
     def put(self, writer: FieldWriter, value: object) -> None:
         flags = 0
-        at = writer.reserve() if self._bits else 0
+        bits = self._bits_in(writer.version)
+        at = writer.reserve() if bits else 0
         for field in self._fields:
             held: object = getattr(value, field.name)
             if field.bit:
                 if held == field.absent:
                     continue
+                if field.since > writer.version:
+                    if field.is_dispensable:
+                        continue
+                    raise TooNew(f"{self._noun} with {field.name}", field.since)
                 flags |= field.bit
             if field.codec is not None:
                 field.codec.put(writer, held)
-        if self._bits:
+        if bits:
             writer.parts[at] = flags.to_bytes(1, "big")
 
     def take(self, reader: FieldReader) -> object:
-        flags = reader.bits(self._bits, self._noun) if self._bits else 0
+        bits = self._bits_in(reader.version)
+        flags = reader.bits(bits, self._noun) if bits else 0
         held: dict[str, object] = {}
         for field in self._fields:
             if field.bit and not flags & field.bit:
@@ -264,6 +284,16 @@ class _Record(Codec):
             return self._make(**held)
         except ValueError as error:
             raise WireError(str(error)) from error
+
+    def _bits_in(self, version: int) -> int:
+        """The bits of the optional fields that a version has."""
+        if version >= self._since:
+            return self._bits
+        bits = 0
+        for field in self._fields:
+            if field.since <= version:
+                bits |= field.bit
+        return bits
 
 
 @final
@@ -320,6 +350,7 @@ class Tagged(Generic[Kind]):
     def __init__(self, noun: str, kinds: tuple[type[object], ...], codecs: Codecs) -> None:
         self._noun = noun
         self._codecs = [codecs.of(kind) for kind in kinds]
+        self._since = [kind.SINCE if issubclass(kind, Declared) else 0 for kind in kinds]
         self.tags: dict[type[object], int] = {
             kind: place for place, kind in enumerate(kinds, start=1)
         }
@@ -327,10 +358,12 @@ class Tagged(Generic[Kind]):
     def put(self, writer: FieldWriter, value: Kind) -> int:
         """Write the fields; returns the tag."""
         tag = self.tags[type(value)]
+        if self._since[tag - 1] > writer.version:
+            raise TooNew(type(value).__name__, self._since[tag - 1])
         self._codecs[tag - 1].put(writer, value)
         return tag
 
     def take(self, tag: int, reader: FieldReader) -> Kind:
-        if not 0 < tag <= len(self._codecs):
+        if not 0 < tag <= len(self._codecs) or self._since[tag - 1] > reader.version:
             raise WireError(f"there is no {self._noun} {tag}")
         return cast("Kind", self._codecs[tag - 1].take(reader))

@@ -22,7 +22,14 @@ from shardbus.broker.wire.fields import (
     FieldWriter,
     WireError,
 )
-from shardbus.core.errors import ALL_KINDS, ErrorKind, Refused, Unavailable
+from shardbus.core.errors import (
+    ALL_KINDS,
+    REPARTITIONING,
+    SERVER_BUSY,
+    ErrorKind,
+    Refused,
+    Unavailable,
+)
 from shardbus.core.fragment.command import Reply
 from shardbus.core.message import DELAYED, NEVER_MS, TRANSFER_DEAD_LETTER_LINE, Entry
 from shardbus.core.messages.command import Delivery, Received, Sent, Settled
@@ -188,24 +195,14 @@ BY_HAND: Final[dict[type[object], Codec]] = {
 }
 REPLIES: Final = Tagged[Reply]("answer", get_args(Reply), Codecs(BY_HAND))
 
-_SENT_TAG: Final = REPLIES.tags[Sent]
-_RECEIVED: Final = REPLIES.tags[Received]
-_SETTLED: Final = REPLIES.tags[Settled]
-
 
 def encode_answer(writer: FieldWriter, answer: Reply | Refused | Unavailable) -> int:
     """Write the fields; returns the tag of the answer."""
-    if isinstance(answer, Sent):
-        _SENTS.put(writer, answer)
-        return _SENT_TAG
-    if isinstance(answer, Received):
-        _RECEIVEDS.put(writer, answer)
-        return _RECEIVED
-    if isinstance(answer, Settled):
-        _SETTLEDS.put(writer, answer)
-        return _SETTLED
     if isinstance(answer, Refused):
-        writer.text(answer.kind.name)
+        kind = answer.kind
+        if kind is REPARTITIONING and writer.version < 12:
+            kind = SERVER_BUSY
+        writer.text(kind.name)
         writer.text(answer.message)
         return _REFUSED
     if isinstance(answer, Unavailable):
@@ -216,12 +213,6 @@ def encode_answer(writer: FieldWriter, answer: Reply | Refused | Unavailable) ->
 
 
 def decode_answer(tag: int, reader: FieldReader) -> Reply | Refused | Unavailable:
-    if tag == _SENT_TAG:
-        return _SENTS.take(reader)
-    if tag == _RECEIVED:
-        return _RECEIVEDS.take(reader)
-    if tag == _SETTLED:
-        return _SETTLEDS.take(reader)
     if tag == _REFUSED:
         kind = _KIND_OF.get(reader.text())
         if kind is None:

@@ -23,6 +23,11 @@ HAS_SECOND: Final = 2
 HAS_THIRD: Final = 4
 HAS_FOURTH: Final = 8
 HAS_FIFTH: Final = 16
+HAS_SIXTH: Final = 32
+
+
+# Of writers and readers that are told no version: everything that this build knows.
+ALL_VERSIONS: Final = 1 << 16
 
 
 class WireError(Exception):
@@ -30,10 +35,21 @@ class WireError(Exception):
 
 
 @final
-class FieldWriter:
-    """Collects the fields of one frame."""
+class TooNew(WireError):
+    """The version of the protocol on this connection cannot say this; nothing was sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, what: str, since: int) -> None:
+        super().__init__(f"{what} needs version {since} of the protocol")
+        self.what = what
+        self.since = since
+
+
+@final
+class FieldWriter:
+    """Collects the fields of one frame, for a process that speaks this version."""
+
+    def __init__(self, version: int = ALL_VERSIONS) -> None:
+        self.version = version
         self.parts: list[bytes] = [b""]
 
     def frame(self, kind: int) -> bytes:
@@ -90,9 +106,10 @@ def flags_of(first: str | None, second: str | None, third: str | None = None) ->
 
 @final
 class FieldReader:
-    """Walks the fields of one frame and never past its end."""
+    """Walks the fields of one frame of this version, and never past its end."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, version: int = ALL_VERSIONS) -> None:
+        self.version = version
         self.buffer = data
         self.position = 0
 

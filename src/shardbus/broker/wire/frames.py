@@ -28,8 +28,11 @@ from shardbus.core.message import LINE, SESSIONS, Entry
 from shardbus.core.messages.command import NO_SESSION
 from shardbus.stores.base.store import FragmentId, Page
 
-PROTOCOL_VERSION: Final = 11
-PROTOCOL_VERSION_MIN: Final = 10
+PROTOCOL_VERSION: Final = 12
+"""One higher than that of the last release, from the first change of a frame after it until the
+next release: all changes between two releases belong to one version.
+"""
+PROTOCOL_VERSION_MIN: Final = 11
 """The oldest version that this build still speaks: that of the release before it."""
 NONCE_BYTES: Final = 32
 PROOF_BYTES: Final = 32
@@ -244,40 +247,33 @@ class Listed(Declared):
         self.session_ids = session_ids
 
 
+class AboutLine(Declared):
+    """A line of a fragment, or SESSIONS; with the token of a held session, that session."""
+
+    FIELDS = fields(fragment=_FRAGMENT, line=_WATCHED, session=DATA)
+
+    def __init__(self, fragment: FragmentId, line: int, session: bytes = NO_SESSION) -> None:
+        self.fragment = fragment
+        self.line = line
+        self.session = session
+
+
 @final
-class Watch(Declared):
+class Watch(AboutLine):
     """Gateway to broker: send `Woken`, once, as soon as this line has messages to receive.
 
-    The line may be SESSIONS. With the token of a held session it is about that session; its loss
-    wakes too.
+    The loss of a held session wakes too.
     """
 
-    FIELDS = fields(fragment=_FRAGMENT, line=_WATCHED, session=DATA)
 
-    def __init__(self, fragment: FragmentId, line: int, session: bytes = NO_SESSION) -> None:
-        self.fragment = fragment
-        self.line = line
-        self.session = session
+@final
+class Unwatch(AboutLine):
+    """Gateway to broker: do not send `Woken`."""
 
 
 @final
-class Unwatch(Declared):
-    FIELDS = fields(fragment=_FRAGMENT, line=_WATCHED, session=DATA)
-
-    def __init__(self, fragment: FragmentId, line: int, session: bytes = NO_SESSION) -> None:
-        self.fragment = fragment
-        self.line = line
-        self.session = session
-
-
-@final
-class Woken(Declared):
-    FIELDS = fields(fragment=_FRAGMENT, line=_WATCHED, session=DATA)
-
-    def __init__(self, fragment: FragmentId, line: int, session: bytes = NO_SESSION) -> None:
-        self.fragment = fragment
-        self.line = line
-        self.session = session
+class Woken(AboutLine):
+    """Broker to gateway: this line has messages, or the session is lost."""
 
 
 @final
@@ -292,9 +288,8 @@ class State(Declared):
         self.reason = reason
 
 
-@final
-class Ask(Declared):
-    """Gateway to broker: one of the rare operations, as a JSON document. Answered by `Told`."""
+class OfDocument(Declared):
+    """A request or its answer, as a JSON document."""
 
     FIELDS = fields(request_id=NUMBER, document=TEXT)
 
@@ -304,12 +299,13 @@ class Ask(Declared):
 
 
 @final
-class Told(Declared):
-    FIELDS = fields(request_id=NUMBER, document=TEXT)
+class Ask(OfDocument):
+    """Gateway to broker: one of the rare operations. Answered by `Told`."""
 
-    def __init__(self, request_id: int, document: str) -> None:
-        self.request_id = request_id
-        self.document = document
+
+@final
+class Told(OfDocument):
+    """Broker to gateway: the answer to an `Ask`."""
 
 
 @final

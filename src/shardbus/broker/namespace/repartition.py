@@ -1,0 +1,385 @@
+"""Gives an entity another map: other fragments, while its clients stay connected (P6).
+
+Nothing is moved. The new fragments are recorded and created; the present ones are sealed, so that
+they accept no more messages; one write of the catalogue makes them former ones. Until that write
+everything can be undone, and a sweep undoes what a crash left. See
+docs/adr/0123-repartition-without-moving.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Final, Protocol, final
+
+from shardbus.broker.clock import Clock
+from shardbus.broker.namespace.directory import Directory
+from shardbus.broker.namespace.fragments import Fragments
+from shardbus.broker.namespace.host import EntityStatistics
+from shardbus.broker.namespace.leftovers import Leftovers
+from shardbus.broker.namespace.records import Records
+from shardbus.core.errors import (
+    INVALID_ARGUMENT,
+    NOT_ALLOWED,
+    QUOTA_EXCEEDED,
+    Refused,
+    Unavailable,
+)
+from shardbus.core.limits import (
+    CARRIED_IDS_MAX,
+    ENTITY_FRAGMENTS_KEPT_MAX,
+    ENTITY_FRAGMENTS_MAX,
+    FRAGMENTS_MAX,
+)
+from shardbus.core.namespace.entity import Entity, EntitySpec, FragmentHome
+from shardbus.core.namespace.placement import balanced_hash_starts, even_hash_starts
+from shardbus.core.namespace.property import QUEUE
+from shardbus.core.namespace.tier import CHOSEN, Tier
+from shardbus.core.sealing.command import Sealed
+
+log = logging.getLogger(__name__)
+
+# How long transactions that were promised before may take to finish, and how often they are asked
+# for.
+STILL_MS_MAX: Final = 5_000
+STILL_RETRY_MS: Final = 20
+
+Work = Callable[[], Coroutine[object, object, Entity]]
+
+
+class Sealer(Protocol):
+    """Seals fragments, wherever they run."""
+
+    async def seal(
+        self, entity: Entity, homes: Sequence[FragmentHome], map_number: int, *, is_open: bool
+    ) -> list[Sealed]: ...
+
+    async def carry_ids(self, entity: Entity, *, has_both_forms: bool) -> None:
+        """Let the coming fragments remember the message ids of the present ones."""
+        ...
+
+    async def is_transferred_to(self, entity: Entity) -> bool:
+        """Whether messages are on their way to an entity, or that cannot be asked."""
+        ...
+
+
+class Managing(Protocol):
+    """The part of the namespace that changes of maps need."""
+
+    async def in_turn(self, name: str, work: Work) -> Entity:
+        """Do the work while nobody else changes the entity of this name."""
+        ...
+
+    async def apply(self, entity: Entity) -> None:
+        """Record a new description, and let it take effect everywhere."""
+        ...
+
+    def check_partitioned_quota(self, spec: EntitySpec) -> None: ...
+
+
+@final
+class Repartitioner:
+    """Changes the maps of entities."""
+
+    def __init__(  # noqa: PLR0913 - the parts of a namespace that it asks
+        self,
+        managing: Managing,
+        directory: Directory,
+        fragments: Fragments,
+        records: Records,
+        leftovers: Leftovers,
+        clock: Clock,
+        tier: Tier,
+    ) -> None:
+        self.sealer: Sealer | None = None
+        self._managing = managing
+        self._directory = directory
+        self._fragments = fragments
+        self._records = records
+        self._leftovers = leftovers
+        self._clock = clock
+        self._tier = tier
+        # Entities whose map this process is changing now.
+        self._changing: set[int] = set()
+
+    async def plan(self, entity: Entity, count: int, *, is_balanced: bool = False) -> Entity:
+        """The entity as `change` would make it, before anything is done; Refused or Unavailable if
+        it cannot be done now.
+        """
+        self._check(entity, count)
+        self._records.refuse_older_nodes(f"'{entity.name}' cannot be repartitioned")
+        statistics = await self._fragments.statistics(entity)
+        self._check_drained(entity, statistics)
+        starts = even_hash_starts(count)
+        if is_balanced:
+            starts = balanced_hash_starts(entity.hash_starts, _weights(entity, statistics), count)
+        if starts == entity.hash_starts:
+            raise Refused(
+                NOT_ALLOWED,
+                f"'{entity.name}' already has {count} fragments with this map: there is nothing to "
+                "change.",
+            )
+        told = await self._told(entity, entity.present(), 0, is_open=True)
+        _check_pipeline(entity, told)
+        _check_ids(entity, told)
+        first = entity.next_number()
+        brokers = self._fragments.broker_count()
+        coming = [
+            FragmentHome(first + at, (entity.entity_id + first + at) % brokers)
+            for at in range(count)
+        ]
+        return entity.preparing(coming, starts, self._clock.now_ms())
+
+    async def change(self, name: str, count: int, *, is_balanced: bool = False) -> Entity:
+        """Give an entity `count` fragments; `is_balanced` by what each part of its map was sent.
+
+        With an error its map is as before, or will be after the next sweep.
+        """
+
+        async def work() -> Entity:
+            entity = self._found(name)
+            if entity.coming:
+                await self._undo(entity)
+                entity = self._found(name)
+            prepared = await self.plan(entity, count, is_balanced=is_balanced)
+            self._changing.add(entity.entity_id)
+            try:
+                return await self._carry_out(prepared)
+            finally:
+                self._changing.discard(entity.entity_id)
+
+        return await self._managing.in_turn(name, work)
+
+    async def cancel(self, name: str) -> Entity:
+        """Give up a map that was prepared and is not used yet; Refused if there is none."""
+
+        async def work() -> Entity:
+            entity = self._found(name)
+            if not entity.coming:
+                raise Refused(
+                    NOT_ALLOWED,
+                    f"'{entity.name}' is not being repartitioned: nothing can be cancelled. "
+                    "Repartition it again to change its fragments.",
+                )
+            return await self._undo(entity)
+
+        return await self._managing.in_turn(name, work)
+
+    async def undo_left(self) -> None:
+        """Undo what a crash left half done."""
+        for entity in self._directory.everything():
+            if entity.coming and entity.entity_id not in self._changing:
+                try:
+                    await self.cancel(entity.name)
+                    log.warning("the unfinished repartition of '%s' was undone", entity.name)
+                except (Refused, Unavailable) as error:
+                    log.warning(
+                        "the unfinished repartition of '%s' cannot be undone yet: %s",
+                        entity.name,
+                        error,
+                    )
+
+    async def open_adopted(self, entity: Entity) -> None:
+        """Let orphans of which a queue is made accept messages, if they were sealed."""
+        if self.sealer is None:
+            return
+        told = await self._told(entity, entity.fragments, 0, is_open=True)
+        if any(each.is_sealed for each in told):
+            # Above the number of any map that the lost description had.
+            entity.map_number = self._clock.now_ms()
+            await self._told(entity, entity.fragments, entity.map_number, is_open=True)
+
+    def has_left(self) -> bool:
+        """Whether a repartition is unfinished."""
+        return any(entity.coming for entity in self._directory.everything())
+
+    def _found(self, name: str) -> Entity:
+        entity = self._directory.find(name.lower())
+        if entity is None:
+            raise Refused(NOT_ALLOWED, f"'{name}' was deleted in the meantime.")
+        return entity
+
+    # Deciding whether it can be done.
+
+    def _check(self, entity: Entity, count: int) -> None:
+        if not 1 <= count <= ENTITY_FRAGMENTS_MAX:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"An entity has 1 to {ENTITY_FRAGMENTS_MAX} fragments, not {count}.",
+            )
+        reason = self._obstacle(entity)
+        if reason:
+            raise Refused(NOT_ALLOWED, f"'{entity.name}' cannot be repartitioned: {reason}")
+        total = len(entity.fragments) + count
+        if total > ENTITY_FRAGMENTS_KEPT_MAX:
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"'{entity.name}' would have {total} fragments with those of its former maps, and "
+                f"at most {ENTITY_FRAGMENTS_KEPT_MAX} are kept: create another entity.",
+            )
+        if entity.next_number() + count > FRAGMENTS_MAX:
+            raise Refused(
+                QUOTA_EXCEEDED,
+                f"'{entity.name}' has used up the numbers of its fragments: create another entity.",
+            )
+        if count > 1 and entity.fragment_count() == 1:
+            spec = entity.spec.copy()
+            spec.is_partitioned = True
+            self._managing.check_partitioned_quota(spec)
+
+    def _obstacle(self, entity: Entity) -> str:
+        spec = entity.spec
+        if entity.kind != QUEUE:
+            return "it is not a queue, and topics and subscriptions keep their fragments."
+        if self._tier.partitioning != CHOSEN:
+            return "in a Premium namespace the tier decides how many fragments an entity has."
+        if spec.forwards():
+            return f"it forwards its messages to '{spec.forward_to}': switch that off first."
+        return self._forwarded_from(entity)
+
+    def _forwarded_from(self, entity: Entity) -> str:
+        """Transfers are recognised by the fragment that took them over, which must not change."""
+        key = entity.name.lower()
+        for source in self._directory.forwarding():
+            if key in (source.spec.forward_to.lower(), source.spec.forward_dead_letters_to.lower()):
+                return f"'{source.name}' forwards to it: switch that off first."
+        return ""
+
+    def _check_drained(self, entity: Entity, statistics: EntityStatistics) -> None:
+        problems = statistics.problems()
+        if problems:
+            raise Unavailable(
+                f"'{entity.name}' cannot be repartitioned while not all of its fragments are "
+                "available: " + "; ".join(problems)
+            )
+        former = {home.number for home in entity.former()}
+        left = sum(part.counts[0] for part in statistics.fragments if part.number in former)
+        if left:
+            raise Refused(
+                NOT_ALLOWED,
+                f"'{entity.name}' was repartitioned before, and {left} messages still wait in its "
+                "former fragments: receive them first.",
+            )
+
+    # Doing it.
+
+    async def _carry_out(self, prepared: Entity) -> Entity:
+        """Prepare, seal, check again now that nothing can change, and switch."""
+        await self._leftovers.join_all()
+        await self._put(prepared)
+        try:
+            await self._fragments.create_coming(prepared)
+            await self._seal(prepared)
+        except (Refused, Unavailable) as failure:
+            await self._undo_after(prepared, failure)
+            raise
+        except asyncio.CancelledError:
+            self._records.is_stale = True
+            raise
+        spec = prepared.spec.copy()
+        spec.is_partitioned = len(prepared.coming) > 1
+        switched = prepared.switched(spec, self._clock.now_ms())
+        await self._managing.apply(switched)
+        log.info("'%s' has %s fragments now", switched.name, switched.fragment_count())
+        return switched
+
+    async def _seal(self, prepared: Entity) -> None:
+        waited_ms = 0
+        while True:
+            told = await self._told(
+                prepared, prepared.present(), prepared.map_number, is_open=False
+            )
+            _check_pipeline(prepared, told)
+            _check_ids(prepared, told)
+            if not any(each.pending for each in told):
+                break
+            if waited_ms >= STILL_MS_MAX:
+                raise Unavailable(
+                    f"'{prepared.name}' was not repartitioned, because transactions with its "
+                    "fragments are unfinished: try again later."
+                )
+            waited_ms += STILL_RETRY_MS
+            await asyncio.sleep(STILL_RETRY_MS / 1000)
+        reason = self._forwarded_from(prepared)
+        if reason:
+            raise Refused(NOT_ALLOWED, f"'{prepared.name}' cannot be repartitioned: {reason}")
+        assert self.sealer is not None
+        if await self.sealer.is_transferred_to(prepared):
+            raise Unavailable(
+                f"'{prepared.name}' was not repartitioned, because messages that were forwarded to "
+                "it may be on their way: try again later."
+            )
+        if prepared.spec.requires_duplicate_detection:
+            # A digest is made of the id alone, or of id and key where there are several fragments.
+            is_partitioned = len(prepared.coming) > 1
+            await self.sealer.carry_ids(
+                prepared, has_both_forms=is_partitioned != prepared.spec.is_partitioned
+            )
+
+    async def _undo_after(self, prepared: Entity, failure: Refused | Unavailable) -> None:
+        try:
+            await self._undo(prepared)
+        except Unavailable as error:
+            log.warning(
+                "the repartition of '%s' failed (%s) and will be undone later: %s",
+                prepared.name,
+                failure,
+                error,
+            )
+
+    async def _undo(self, entity: Entity) -> Entity:
+        """Let the present fragments accept messages again, and remove the new ones, which never
+        had any.
+        """
+        await self._told(entity, entity.present(), entity.map_number, is_open=True)
+        for home in entity.coming:
+            await self._fragments.delete_numbers(home.broker_index, entity.entity_id, [home.number])
+        plain = entity.without_coming(self._clock.now_ms())
+        await self._put(plain)
+        return plain
+
+    async def _put(self, entity: Entity) -> None:
+        await self._records.put(entity)
+        self._directory.put(entity)
+
+    async def _told(
+        self, entity: Entity, homes: Sequence[FragmentHome], map_number: int, *, is_open: bool
+    ) -> list[Sealed]:
+        if self.sealer is None:
+            raise Unavailable("The fragments cannot be reached yet: try again later.")
+        return await self.sealer.seal(entity, homes, map_number, is_open=is_open)
+
+
+def _check_pipeline(entity: Entity, told: Sequence[Sealed]) -> None:
+    """Readers and stages are known to their fragments alone."""
+    if any(each.readers for each in told):
+        raise Refused(
+            NOT_ALLOWED,
+            f"'{entity.name}' cannot be repartitioned: readers of the data pipeline know its "
+            "fragments. Stop their queries, and drop the readers.",
+        )
+    if any(each.stages for each in told):
+        raise Refused(
+            NOT_ALLOWED,
+            f"'{entity.name}' cannot be repartitioned now: it has stages of the data pipeline, "
+            "which are not published yet. Try again when the batch that is being written is "
+            "published, or stop the query.",
+        )
+
+
+def _check_ids(entity: Entity, told: Sequence[Sealed]) -> None:
+    """Nobody can send while ids are carried over, so it must not take long."""
+    count = sum(each.ids for each in told)
+    if count > CARRIED_IDS_MAX:
+        raise Refused(
+            QUOTA_EXCEEDED,
+            f"'{entity.name}' cannot be repartitioned now: it remembers {count} message ids for "
+            f"duplicate detection, and at most {CARRIED_IDS_MAX} are carried over. Try again when "
+            "fewer messages were sent within the window, or shorten the window.",
+        )
+
+
+def _weights(entity: Entity, statistics: EntityStatistics) -> list[int]:
+    sent = {part.number: part.sent_total for part in statistics.fragments}
+    return [sent.get(home.number, 0) for home in entity.present()]
