@@ -415,6 +415,10 @@ class AmqpProtocol(asyncio.Protocol):
     def _authenticate(self, event: SaslInitReceived) -> None:
         is_welcome = True
         if event.mechanism == "PLAIN":
+            token = self._grants.token_in_plain(event.response)
+            if token is not None:
+                self._start(self._sign_in(token))
+                return
             try:
                 self._grants.show_key(event.response)
             except WrongKey:
@@ -426,6 +430,20 @@ class AmqpProtocol(asyncio.Protocol):
                 is_welcome = False
             self._trust_known()
         self._handle(self._connection.sasl_outcome(is_welcome))
+
+    async def _sign_in(self, token: str) -> None:
+        is_welcome = is_temporary = False
+        try:
+            await self._grants.show_token(token)
+            is_welcome = True
+        except Refused as refusal:
+            log.debug("SASL PLAIN refused: %s", refusal.message)
+        except Unavailable as failure:
+            log.debug("SASL PLAIN refused: %s", failure)
+            is_temporary = True
+        self._trust_known()
+        self._handle(self._connection.sasl_outcome(is_welcome, is_temporary))
+        self.flush_soon()
 
     async def _refuse_key(self) -> None:
         if await self._grants.hold():

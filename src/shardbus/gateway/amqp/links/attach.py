@@ -20,6 +20,7 @@ from shardbus.core.errors import (
     INVALID_ARGUMENT,
     NOT_ALLOWED,
     NOT_FOUND,
+    NOT_IMPLEMENTED,
     Refused,
     Unavailable,
     not_found,
@@ -35,6 +36,7 @@ from shardbus.core.namespace.address import (
     parse_address,
 )
 from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.tier import Tier
 from shardbus.core.sessions.command import SessionAccepted
 from shardbus.gateway.amqp.connection.counts import AmqpCounts
 from shardbus.gateway.amqp.connection.failures import amqp_error, with_tracking
@@ -45,12 +47,12 @@ from shardbus.gateway.amqp.links.outbound import Outbound
 from shardbus.gateway.amqp.links.receivers import ReceiverCounts
 from shardbus.gateway.amqp.links.session_hold import (
     SESSION_FILTER,
+    SHARED_FILTER,
     SessionHold,
     SessionHolds,
     SessionWait,
     granted_properties,
     granted_source,
-    is_session_asked,
     session_asked,
     wait_asked_ms,
 )
@@ -435,31 +437,30 @@ class Attacher:
         refusal = not_kept(handle.entity, address.line)
         if refusal is not None:
             raise refusal
-        _check_source(link)
+        _check_source(link, self._shared.bus.namespace.settings.tier)
         # Dead letters are received without their sessions.
         is_sessionful = spec.requires_session and address.line == MAIN_LINE
-        is_asked = is_session_asked(link)
-        if is_asked and not is_sessionful:
+        wish = session_asked(link)
+        if wish is not None and not is_sessionful:
             raise Refused(
                 NOT_ALLOWED,
                 "It is not possible for a non-sessionful entity to create a sessionful receiver.",
             )
-        if is_sessionful and not is_asked:
+        if is_sessionful and wish is None:
             raise Refused(
                 NOT_ALLOWED,
                 "It is not possible for an entity that requires sessions to create a "
                 "non-sessionful message receiver.",
             )
-        session_id = session_asked(link) if is_asked else None
         way = way_of(link.session)
         if not self._shared.transaction_rules.is_extended:
             way.check_receiver(handle.entity)
         way.enter(handle, is_sender=False)
         self._enter(link, handle, address)
-        if is_sessionful:
-            wait = SessionWait(link, handle.router, self._session_answered)
+        if wish is not None:
+            wait = SessionWait(link, wish, handle.router, self._session_answered)
             link.context = wait
-            wait.start(session_id, wait_asked_ms(link))
+            wait.start(wait_asked_ms(link))
             return []
         outbound = self._new_outbound(link, handle, handle.router.dispatcher(address.line))
         events = link.accept()
@@ -502,16 +503,21 @@ class Attacher:
         link = wait.link
         use = self._uses[id(link)]
         router = wait.router
-        dispatcher = router.session_dispatcher(accepted, MAIN_LINE)
+        dispatcher = router.session_dispatcher(accepted, MAIN_LINE, is_lasting=True)
         outbound = self._new_outbound(link, use.handle, dispatcher)
         handle = use.handle
         hold = SessionHold(
-            accepted, router, self._shell, lambda: handle.entity.spec.lock_ms, outbound.end
+            accepted,
+            router,
+            self._shell,
+            lambda: handle.entity.spec.lock_ms,
+            outbound.end,
+            is_shared=wait.wish.sharing is not None,
         )
         outbound.hold = hold
         self._holds.add(use.entity_id, link.name, hold)
         events = link.accept(
-            source=granted_source(link, accepted.session_id),
+            source=granted_source(link, wait.wish, accepted),
             properties=granted_properties(accepted),
         )
         outbound.open()
@@ -530,7 +536,7 @@ class Attacher:
         return handle
 
 
-def _check_source(link: Link) -> None:
+def _check_source(link: Link, tier: Tier) -> None:
     """Refuse filters and modes that the bus does not implement: a receiver that gets other messages
     than it asked for would lose them.
     """
@@ -538,7 +544,14 @@ def _check_source(link: Link) -> None:
     if source is None:
         return
     for name in source.filters or {}:
-        if name != SESSION_FILTER:
+        if name == SHARED_FILTER and not tier.is_premium:
+            # By this condition the client sees that the namespace does not offer it.
+            raise Refused(
+                NOT_IMPLEMENTED,
+                "Only the Premium tier has sessions that another receiver can take over: accept "
+                "the session without EnableNonExclusiveSession.",
+            )
+        if name not in (SESSION_FILTER, SHARED_FILTER):
             raise Refused(
                 NOT_ALLOWED,
                 f"The filter '{name[:100]}' is not supported: filter with the rules of a "

@@ -15,6 +15,7 @@ from shardbus.core.errors import (
     INVALID_ARGUMENT,
     MESSAGE_LOCK_LOST,
     NOT_ALLOWED,
+    SESSION_LOCK_LOST,
     Refused,
     Unavailable,
 )
@@ -34,6 +35,9 @@ WAITING_BYTES_MAX: Final = 1024 * 1024
 """Bytes that wait for windows in all sessions of a client, above which it gets no more messages:
 each session may have a message that does not fit in its window.
 """
+
+# Of the name of a receiver in lifecycle records, which clients choose.
+RECEIVER_CHARACTERS_MAX: Final = 128
 
 
 @final
@@ -74,7 +78,9 @@ class Outbound:
         return self.link.drain
 
     def open(self) -> None:
-        self._dispatcher.add(self)
+        link = self.link
+        container = link.session.connection.remote_container_id
+        self._dispatcher.add(self, f"{container}/{link.name}"[:RECEIVER_CHARACTERS_MAX])
         self._dispatcher.wake(self)
 
     def close(self) -> None:
@@ -170,6 +176,7 @@ class Outbound:
             confirmation.settled(list(range(len(event.ids))), refusal)
             return
         if command is not None:
+            self._fence(command)
             confirmation.how = command.how
             if self._throttle is not None:
                 self._throttle.charge(len(event.tags))
@@ -188,6 +195,7 @@ class Outbound:
                 raise Refused(
                     INVALID_ARGUMENT, "A settlement in a transaction must have an outcome."
                 )
+            self._fence(command)
             self._enlistment.settle(state.transaction_id, command)
         except Refused as refusal:
             self._enlistment.spoil(state.transaction_id, refusal)
@@ -200,6 +208,10 @@ class Outbound:
             answer = Rejected(amqp_error(refusal))
         if not event.settled:
             self.confirm(event.ids, answer)
+
+    def _fence(self, command: Settle) -> None:
+        if self.hold is not None and self.hold.is_shared:
+            command.session = self.hold.token
 
     def confirm(self, ids: list[int], state: DeliveryState) -> None:
         # Credit that could not be used, because too much was unsettled, may be usable now.
@@ -259,6 +271,8 @@ class _Confirmation:
             return
         if not isinstance(answer, Settled):
             self._outbound.confirm(ids, Rejected(amqp_error(answer)))
+            if isinstance(answer, Refused) and answer.kind is SESSION_LOCK_LOST:
+                self._outbound.lost(answer)
             return
         done = [ident for ident, is_lost in zip(ids, answer.lost, strict=True) if not is_lost]
         lost = [ident for ident, is_lost in zip(ids, answer.lost, strict=True) if is_lost]

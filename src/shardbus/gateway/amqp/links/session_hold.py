@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, final
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar, final
 
 from shardbus.amqp.link import Link
 from shardbus.amqp.termini import Source
 from shardbus.broker.clock import Timer
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.broker.routing.sessions import Accepting
-from shardbus.codec.types import Described, Value, text_of, value_of
+from shardbus.codec.types import Described, Symbol, Ulong, Uuid, Value, text_of, value_of
 from shardbus.core.errors import INVALID_ARGUMENT, SESSION_LOCK_LOST, Refused, Unavailable
 from shardbus.core.limits import KEY_CHARACTERS_MAX
-from shardbus.core.sessions.command import SessionAccepted
+from shardbus.core.sessions.command import SHARED, SessionAccepted
 from shardbus.core.sessions.holding import SESSION_LOST_TEXT
 from shardbus.core.sessions.key import session_key
 from shardbus.gateway.amqp.links.inbound import Shell
+from shardbus.gateway.amqp.management.fields import guid_swapped
 
 SESSION_FILTER: Final = "com.microsoft:session-filter"
+# A described list: the id of a session, or null; the token of the hold to take over, or null. The
+# answer has both.
+SHARED_FILTER: Final = "com.microsoft:non-exclusive-session-filter"
+_SHARED_DESCRIPTORS: Final = (Ulong(0x137000000E), Symbol(f"{SHARED_FILTER}:list"))
 LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"
 TIMEOUT: Final = "com.microsoft:timeout"
 # "Without it the server waits 65 s".
@@ -29,21 +34,71 @@ WAIT_MS_MAX: Final = 3_600_000
 _EPOCH_TICKS: Final = 621_355_968_000_000_000
 
 
+T = TypeVar("T")
+
+
 def session_lost() -> Refused:
     return Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
 
 
-def is_session_asked(link: Link) -> bool:
-    """Whether an attach asks for a session, by name or any free one."""
-    source = link.remote_source
-    return source is not None and source.filters is not None and SESSION_FILTER in source.filters
+@final
+class SessionWish:
+    """The session that an attach asks for: a named one or, with None, any free one.
+
+    `sharing` as in `AcceptSession`.
+    """
+
+    def __init__(self, session_id: str | None, sharing: bytes | None = None) -> None:
+        self.session_id = session_id
+        self.sharing = sharing
 
 
-def session_asked(link: Link) -> str | None:
-    """The session that an attach names, None for any free one. Raises Refused."""
+def session_asked(link: Link) -> SessionWish | None:
+    """The session that an attach asks for; None if it asks for none. Raises Refused."""
     source = link.remote_source
-    assert source is not None and source.filters is not None
-    wanted = value_of(source.filters[SESSION_FILTER])
+    filters = None if source is None else source.filters
+    if not filters:
+        return None
+    if SHARED_FILTER not in filters:
+        return (
+            SessionWish(_session_id(filters[SESSION_FILTER])) if SESSION_FILTER in filters else None
+        )
+    if SESSION_FILTER in filters:
+        raise Refused(
+            INVALID_ARGUMENT,
+            "A session is accepted either alone or shared: give one of the two session filters.",
+        )
+    return _shared_wish(filters[SHARED_FILTER])
+
+
+def _shared_wish(asked: Value) -> SessionWish:
+    fields = asked.value if isinstance(asked, Described) else None
+    if (
+        not isinstance(asked, Described)
+        or asked.descriptor not in _SHARED_DESCRIPTORS
+        or not isinstance(fields, list)
+        or len(fields) > 2
+    ):
+        raise Refused(
+            INVALID_ARGUMENT,
+            "The filter for a shared session must be a list of a session id and a lock token.",
+        )
+    session_id, token = [*fields, None, None][:2]
+    wish = SessionWish(_session_id(session_id), SHARED)
+    if isinstance(token, Uuid):
+        if wish.session_id is None:
+            raise Refused(
+                INVALID_ARGUMENT,
+                "A lock token is of one session: name the session that is to be taken over.",
+            )
+        wish.sharing = guid_swapped(token.value)
+    elif token is not None:
+        raise Refused(INVALID_ARGUMENT, "The lock token of a session must be a uuid or null.")
+    return wish
+
+
+def _session_id(asked: Value) -> str | None:
+    wanted = value_of(asked)
     if wanted is None:
         return None
     session_id = text_of(wanted)
@@ -66,24 +121,29 @@ def wait_asked_ms(link: Link) -> int:
     return int(max(0, min(wanted, WAIT_MS_MAX)))
 
 
-def granted_source(link: Link, session_id: str) -> Source:
+def granted_source(link: Link, wish: SessionWish, accepted: SessionAccepted) -> Source:
     """The client's source with the session it got: the id as text, described if the client's was.
 
-    The Go SDK can only read described filters, the Python SDK only plain ones.
+    The Go SDK can only read described filters, the Python SDK only plain ones. The filter for a
+    shared session also has the token by which it can be taken over.
     """
     asked = link.remote_source
     assert asked is not None and asked.filters is not None
-    wanted = asked.filters[SESSION_FILTER]
-    granted = (
-        Described(wanted.descriptor, session_id) if isinstance(wanted, Described) else session_id
-    )
+    name = SESSION_FILTER if wish.sharing is None else SHARED_FILTER
+    wanted = asked.filters[name]
+    granted: Value = accepted.session_id
+    if wish.sharing is not None:
+        # Whoever takes over is given the token that it presented.
+        granted = [granted, Uuid(guid_swapped(wish.sharing or accepted.token))]
+    if isinstance(wanted, Described):
+        granted = Described(wanted.descriptor, granted)
     source = Source()
     source.address = asked.address
     source.durable = asked.durable
     source.expiry_policy = asked.expiry_policy
     source.timeout_s = asked.timeout_s
     source.distribution_mode = asked.distribution_mode
-    source.filters = {**asked.filters, SESSION_FILTER: granted}
+    source.filters = {**asked.filters, name: granted}
     source.capabilities = asked.capabilities
     return source
 
@@ -99,17 +159,22 @@ class SessionWait:
     def __init__(
         self,
         link: Link,
+        wish: SessionWish,
         router: EntityRouter,
         answer: Callable[[SessionWait, SessionAccepted | Refused | Unavailable], None],
     ) -> None:
         self.link = link
+        self.wish = wish
         self.router = router
         self._answer = answer
         self._accepting: Accepting | None = None
         self._is_over = False
 
-    def start(self, session_id: str | None, wait_ms: int) -> None:
-        accepting = self.router.sessions.accept(session_id, wait_ms, self._answered)
+    def start(self, wait_ms: int) -> None:
+        wish = self.wish
+        accepting = self.router.sessions.accept(
+            wish.session_id, wait_ms, self._answered, wish.sharing
+        )
         # The answer may come before this call returns.
         if not self._is_over:
             self._accepting = accepting
@@ -136,7 +201,8 @@ class SessionHold:
     """A session that a link holds: until the link ends, or the session is lost.
 
     Its duration is measured here, from each answer on. The moment in the answer is for the client,
-    and is from a clock that may be set or belong to another machine.
+    and is from a clock that may be set or belong to another machine. One that `is_shared` may have
+    been taken over without the link being told yet: each settlement names its token.
     """
 
     def __init__(
@@ -146,7 +212,10 @@ class SessionHold:
         shell: Shell,
         lock_ms: Callable[[], int],
         on_lost: Callable[[Refused], None],
+        *,
+        is_shared: bool,
     ) -> None:
+        self.is_shared = is_shared
         self.session_key = session_key(accepted.session_id)
         self.token = accepted.token
         self.is_over = False
@@ -205,6 +274,16 @@ class SessionHold:
             self._timer = None
 
 
+async def held_answer(hold: SessionHold, answer: Awaitable[T]) -> T:
+    """An answer about a held session; a loss of the session is also told to its link."""
+    try:
+        return await answer
+    except Refused as refusal:
+        if refusal.kind is SESSION_LOCK_LOST:
+            hold.lose(refusal)
+        raise
+
+
 @final
 class SessionHolds:
     """The sessions that the links of one connection hold, by entity."""
@@ -226,11 +305,17 @@ class SessionHolds:
     def find(
         self, entity_id: int, *, link_name: str | None, session_id: str | None
     ) -> SessionHold | None:
-        """The hold of the named link, if it has that session; else that of the session."""
+        """The hold of the named link, if it has that session; else that of the session.
+
+        A shared one is found by its link alone: a link that has lost the session to another one
+        must not act for that.
+        """
         found: SessionHold | None = None
         if link_name is not None:
             found = self._by_link.get((entity_id, link_name))
         key = None if session_id is None else session_key(session_id)
         if key is not None and (found is None or found.session_key != key):
             found = self._by_session.get((entity_id, key))
+            if found is not None and found.is_shared:
+                return None
         return None if found is None or found.is_over else found

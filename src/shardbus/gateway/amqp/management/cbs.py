@@ -75,6 +75,17 @@ class Grants:
         """SASL PLAIN: the key itself. Raises Refused; a WrongKey is answered after `hold`."""
         self.add(self._authorizer.verify_plain(response))
 
+    def token_in_plain(self, response: bytes) -> str | None:
+        """The issuer's token that SASL PLAIN shows instead of a key; None where it shows a key."""
+        return self._authorizer.token_in_plain(response)
+
+    async def show_token(self, token: str) -> None:
+        """SASL PLAIN: a token of the issuer, for all that its holder may do. Raises Refused, or
+        Unavailable without the keys of the issuer.
+        """
+        await self._authorizer.prepare(token)
+        self.add(self._authorizer.verify_token(token, ""))
+
     async def hold(self) -> bool:
         """Wait before a wrong key is answered; False when the connection is closed instead."""
         is_answered = await self._authorizer.slowdown.hold(self.peer)

@@ -11,13 +11,12 @@ from shardbus.broker.operations.entity import Operations
 from shardbus.core.errors import NOT_ALLOWED, Refused
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.messages.command import NO_SESSION
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.gateway.amqp.links.session_hold import SessionHold, SessionHolds, session_lost
 from shardbus.gateway.amqp.management.fields import RequestFields
 
-# "batch delete: 500 Standard, 4000 Premium".
-DELETE_COUNT_MAX: Final = 500
-PREMIUM_DELETE_COUNT_MAX: Final = 4_000
+# SDKs ask for so many at once when they empty an entity, in every tier.
+DELETE_COUNT_MAX: Final = 4_000
 
 
 @final
@@ -35,8 +34,6 @@ class Desk:
         """`touch` is called with the name of each link that a request names."""
         self.line = line
         self.namespace = namespace
-        is_premium = namespace.settings.tier.is_premium
-        self.delete_count_max = PREMIUM_DELETE_COUNT_MAX if is_premium else DELETE_COUNT_MAX
         self.touch = touch
         self._entity = entity
         self._holds = holds
@@ -46,7 +43,7 @@ class Desk:
         return self._entity.operations
 
     @property
-    def spec(self) -> QueueSpec:
+    def spec(self) -> EntitySpec:
         return self._entity.entity.spec
 
     @property
@@ -102,6 +99,11 @@ class Desk:
             # The bus itself refuses what it cannot do without a session.
             return NO_SESSION
         return self.hold(fields).token
+
+    def shared_hold(self, fields: RequestFields) -> SessionHold | None:
+        """The session that a request is about, if another receiver can take it over."""
+        found = self._find(fields) if self.is_sessionful else None
+        return found if found is not None and found.is_shared else None
 
     def _find(self, fields: RequestFields) -> SessionHold | None:
         return self._holds.find(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from collections.abc import Awaitable
+from typing import Final, TypeVar, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.operations.browse import BrowseCursor
@@ -14,8 +15,9 @@ from shardbus.core.limits import DEFERRED_COUNT_MAX
 from shardbus.core.message import DEFERRED, Entry, Message
 from shardbus.core.messages.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Delivery, Settle
 from shardbus.gateway.amqp.links.inbound import BATCH_MESSAGES_MAX
+from shardbus.gateway.amqp.links.session_hold import held_answer
 from shardbus.gateway.amqp.links.settlement import dead_letter_with, settle_with
-from shardbus.gateway.amqp.management.desk import Desk
+from shardbus.gateway.amqp.management.desk import DELETE_COUNT_MAX, Desk
 from shardbus.gateway.amqp.management.fields import RequestFields, guid_swapped
 from shardbus.gateway.amqp.management.requests import NodeResponse
 from shardbus.message.sections import drop_body
@@ -35,6 +37,8 @@ _DISPOSITIONS: Final = {
     "deferred": DEFER,
 }
 
+T = TypeVar("T")
+
 
 @final
 class MessageOperations:
@@ -51,7 +55,7 @@ class MessageOperations:
         return NodeResponse(200, "OK", {"expirations": expirations})
 
     async def update_disposition(self, fields: RequestFields) -> NodeResponse:
-        await self._desk.operations.settle(self.settlement(fields))
+        await self._holding(fields, self._desk.operations.settle(self.settlement(fields)))
         return NodeResponse(200, "OK", {})
 
     def settlement(self, fields: RequestFields) -> Settle:
@@ -67,7 +71,9 @@ class MessageOperations:
             command = settle_with(how, fields.tokens(), given)
         # Refused when the connection does not hold the session; the lock tokens alone identify the
         # messages.
-        self._desk.session_token(fields)
+        token = self._desk.session_token(fields)
+        if self._desk.shared_hold(fields) is not None:
+            command.session = token
         return command
 
     async def peek(self, fields: RequestFields) -> NodeResponse:
@@ -92,12 +98,13 @@ class MessageOperations:
         if mode not in (RECEIVE_AND_DELETE, PEEK_LOCK):
             raise fields.bad("receiver-settle-mode", "must be 0 or 1")
         is_locking = mode == PEEK_LOCK
-        deliveries = await self._desk.operations.receive_deferred(
+        receiving = self._desk.operations.receive_deferred(
             self._desk.line,
             fields.numbers(count_max=DEFERRED_COUNT_MAX),
             is_locking=is_locking,
             session=self._desk.session_token(fields),
         )
+        deliveries = await self._holding(fields, receiving)
         return _messages([self._received(delivery, is_locking) for delivery in deliveries])
 
     async def schedule(self, fields: RequestFields) -> NodeResponse:
@@ -115,20 +122,26 @@ class MessageOperations:
 
     async def delete(self, fields: RequestFields) -> NodeResponse:
         count = fields.integer("message-count", least=1)
-        if count > self._desk.delete_count_max:
-            raise fields.bad("message-count", f"must be at most {self._desk.delete_count_max}")
+        if count > DELETE_COUNT_MAX:
+            raise fields.bad("message-count", f"must be at most {DELETE_COUNT_MAX}")
         until_ms = fields.moment_ms("enqueued-time-utc")
         deleted = 0
         # No message was enqueued before the epoch, and the bus takes 0 as "no limit".
         if until_ms > 0:
-            deleted = await self._desk.operations.purge(
+            purging = self._desk.operations.purge(
                 self._desk.line,
                 count_max=count,
                 enqueued_until_ms=until_ms,
                 session=self._desk.session_token(fields),
             )
+            deleted = await self._holding(fields, purging)
         body = {"message-count": Int(deleted)}
         return NodeResponse(200, "OK", body) if deleted else NodeResponse(204, "No Content", body)
+
+    async def _holding(self, fields: RequestFields, answer: Awaitable[T]) -> T:
+        """An answer; by it the link of a session that was taken over learns of that."""
+        hold = self._desk.shared_hold(fields)
+        return await (answer if hold is None else held_answer(hold, answer))
 
     def _source(self) -> DeliverySource:
         return DeliverySource(

@@ -19,7 +19,7 @@ from shardbus.core.errors import (
 )
 from shardbus.core.namespace.access import LISTEN, MANAGE, SEND
 from shardbus.core.namespace.address import Address, not_sendable
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.gateway.amqp.connection.throttle import MANAGEMENT_CREDITS, MESSAGE_CREDITS, Throttle
 from shardbus.gateway.amqp.management.cbs import Grants
 from shardbus.gateway.amqp.management.desk import Desk
@@ -71,7 +71,7 @@ class _Operation:
         self.is_apart = is_apart
         self.enlisted = enlisted
 
-    def is_possible(self, spec: QueueSpec) -> bool:
+    def is_possible(self, spec: EntitySpec) -> bool:
         """Whether the status of the entity allows it; the status does not matter for rules."""
         if self.is_ending or self.rights & MANAGE:
             return True

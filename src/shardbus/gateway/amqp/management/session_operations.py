@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar, final
+from typing import Final, final
 
 from shardbus.codec.codes import STRING32
 from shardbus.codec.types import Array, Int, Timestamp
-from shardbus.core.errors import SESSION_LOCK_LOST, SESSION_NOT_FOUND, Refused
-from shardbus.gateway.amqp.links.session_hold import SessionHold
+from shardbus.core.errors import SESSION_NOT_FOUND
+from shardbus.gateway.amqp.links.session_hold import held_answer
 from shardbus.gateway.amqp.management.desk import Desk
 from shardbus.gateway.amqp.management.fields import RequestFields
 from shardbus.gateway.amqp.management.requests import NodeResponse
 from shardbus.message.stored import LATEST_MS
 
-# As the moment of the last update: list every session. SDKs round the maximum moment up; the last
-# moment before it is an ordinary one.
-ALL_SESSIONS_MS: Final = LATEST_MS + 1
+# As the moment of the last update: list every session. SDKs say so by the maximum moment, which
+# they round up or down, and .NET takes it for local time: hours before it still mean the same.
+ALL_SESSIONS_MS: Final = LATEST_MS - 86_400_000
 EVERY_MOMENT_MS: Final = -1
 SESSIONS_PAGE_MAX: Final = 1_000
 _INT_MAX: Final = (1 << 31) - 1
-
-T = TypeVar("T")
 
 
 @final
@@ -36,14 +34,14 @@ class SessionOperations:
         hold.renewing()
         deadline_ms: int | None = None
         try:
-            deadline_ms = await _held(hold, self._desk.operations.renew_session(hold.token))
+            deadline_ms = await held_answer(hold, self._desk.operations.renew_session(hold.token))
         finally:
             hold.renewed(is_done=deadline_ms is not None)
         return NodeResponse(200, "OK", {"expiration": Timestamp(deadline_ms)})
 
     async def state(self, fields: RequestFields) -> NodeResponse:
         hold = self._desk.hold(fields)
-        state = await _held(hold, self._desk.operations.state(hold.token))
+        state = await held_answer(hold, self._desk.operations.state(hold.token))
         return NodeResponse(200, "OK", {"session-state": state})
 
     async def set_state(self, fields: RequestFields) -> NodeResponse:
@@ -55,7 +53,7 @@ class SessionOperations:
         """Set the state of the session in a request by calling `setting`."""
         state = fields.binary("session-state")
         hold = self._desk.hold(fields)
-        await _held(hold, setting(hold.token, state))
+        await held_answer(hold, setting(hold.token, state))
         return NodeResponse(200, "OK", {})
 
     async def list(self, fields: RequestFields) -> NodeResponse:
@@ -78,13 +76,3 @@ class SessionOperations:
             return NodeResponse(204, "No Content", {}, SESSION_NOT_FOUND.condition)
         body = {"skip": Int(skip + len(found)), "sessions-ids": Array(STRING32, list(found))}
         return NodeResponse(200, "OK", body)
-
-
-async def _held(hold: SessionHold, answer: Awaitable[T]) -> T:
-    """An answer about a held session; a loss of the session is also told to its link."""
-    try:
-        return await answer
-    except Refused as refusal:
-        if refusal.kind is SESSION_LOCK_LOST:
-            hold.lose(refusal)
-        raise

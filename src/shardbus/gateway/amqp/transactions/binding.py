@@ -1,8 +1,9 @@
 """What a compatible transaction is bound to: one key and one fragment in every partitioned entity.
 
 The service keeps a transaction in one partition, and refuses what would take it to another (R23,
-R24). For messages sent by way of another entity, the partition of that entity counts: the
-ViaPartitionKey chooses it, and the destination's own partition is free.
+R24). Messages sent by way of another entity have one ViaPartitionKey there. The partition of what
+they settle in that entity need not be that of the key, and the destination's partition is free: no
+message is ever stored on its way (decision 0128).
 """
 
 from __future__ import annotations
@@ -33,6 +34,23 @@ class Binding:
                 f"A message that is sent to the partitioned entity '{entity.name}' in a "
                 "transaction must have a partition key: set its SessionId or PartitionKey.",
             )
+        self._bind_key(entity, key)
+        self._bind(entity, handle.router.index_of_key(key))
+
+    def bind_fragment(self, handle: EntityHandle, index: int) -> None:
+        """A message of this fragment is settled or cancelled, or a session state is set.
+
+        Fragments of former maps do not count: clients do not know where their messages are.
+        """
+        if handle.router.is_partitioned and index >= handle.router.former_count:
+            self._bind(handle.entity, index)
+
+    def bind_way(self, way: EntityHandle, key: str) -> None:
+        """A message is sent by way of an entity with this ViaPartitionKey."""
+        if way.router.is_partitioned:
+            self._bind_key(way.entity, key)
+
+    def _bind_key(self, entity: Entity, key: str) -> None:
         first = self._keys.setdefault(entity.entity_id, key)
         if first != key:
             raise Refused(
@@ -41,17 +59,6 @@ class Binding:
                 f"transaction must have the same partition key, but there are '{first}' and "
                 f"'{key}'.",
             )
-        self._bind(entity, handle.router.index_of_key(key))
-
-    def bind_fragment(self, handle: EntityHandle, index: int) -> None:
-        """A message of this fragment is settled or cancelled, or a session state is set."""
-        if handle.router.is_partitioned:
-            self._bind(handle.entity, index)
-
-    def bind_way(self, way: EntityHandle, key: str) -> None:
-        """A message is sent by way of an entity with this ViaPartitionKey."""
-        if way.router.is_partitioned:
-            self.bind_key(way, key)
 
     def _bind(self, entity: Entity, index: int) -> None:
         if self._fragments.setdefault(entity.entity_id, index) != index:

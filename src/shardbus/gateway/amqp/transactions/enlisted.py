@@ -22,6 +22,7 @@ from shardbus.core.errors import (
 from shardbus.core.message import Message
 from shardbus.core.messages.command import Sent
 from shardbus.core.messages.deferred import not_found
+from shardbus.core.sequence import TOKEN_BYTES
 from shardbus.core.sessions.command import SetState
 from shardbus.core.sessions.holding import SESSION_LOST_TEXT
 from shardbus.core.transactions.command import Enlist, Work
@@ -98,6 +99,8 @@ class EnlistedRequests:
 
     async def _set_state(self, opened: OpenTransaction, command: SetState) -> None:
         opened.check()
+        # The state is where the first token of the hold is from.
+        command = SetState(command.session[:TOKEN_BYTES], command.state)
         index = self._handle.router.index_of_token(command.session)
         if index < 0:
             raise Refused(SESSION_LOCK_LOST, SESSION_LOST_TEXT)
