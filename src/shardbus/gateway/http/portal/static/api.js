@@ -30,8 +30,8 @@ export class ApiError extends Error {
   }
 }
 
-/** @type {{identity: import("./signing.js").Identity | null, rights: string[], rule: string, entity: string, isReachable: boolean, failedAt: number}} */
-export const session = { identity: null, rights: [], rule: "", entity: "", isReachable: true, failedAt: 0 };
+/** @type {{identity: import("./signing.js").Identity | null, rights: string[], rule: string, entity: string, isReachable: boolean, failedAt: number, ended: string}} */
+export const session = { ended: "", identity: null, rights: [], rule: "", entity: "", isReachable: true, failedAt: 0 };
 
 export function signOut() {
   session.identity = null;
@@ -81,11 +81,22 @@ export async function request(method, path, options = {}) {
   });
   if (response.status === 304 && known) return known.document;
   const text = await response.text();
+  if (response.status === 401 && path !== "token") await checkSession();
   if (!response.ok) throw refusal(response.status, text);
   if (options.isText) return text;
   const document = text ? parseJson(text) : null;
   keepTag(method, url, response.headers.get("ETag"), document);
   return document;
+}
+
+/** A refusal may be about one right, or the key or token is no longer valid: then the user signs in again, and comes back to this page. */
+async function checkSession() {
+  const { identity } = session;
+  if (!identity) return;
+  const { status } = await answer("/api/v1/token", { headers: { Authorization: await identity.authorization() }, cache: "no-store", credentials: "omit", redirect: "error" });
+  if (status !== 401 || session.identity !== identity) return;
+  session.ended = "The bus no longer accepts your key or token: sign in again.";
+  signOut();
 }
 
 /** @param {AbortSignal | undefined} signal */

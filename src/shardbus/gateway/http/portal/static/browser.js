@@ -4,7 +4,7 @@ import { get, post } from "./api.js";
 import { preferences, prefer, redraw } from "./app.js";
 import { bodyText, viewsOf } from "./body.js";
 import { h } from "./dom.js";
-import { ago, count, duration, plural, shortTime, size, time } from "./format.js";
+import { ago, count, duration, plural, sentence, shortNumber, shortTime, size, time } from "./format.js";
 import { attempt, badge, banner, button, card, choice, codeBlock, copyButton, empty, errorBox, facts, field, input, intoView, loading, select } from "./parts.js";
 import { note } from "./router.js";
 import { LANGUAGES, snippet } from "./snippets.js";
@@ -20,7 +20,9 @@ import { longTable, table } from "./table.js";
  * @property {(message: any) => Child} [actions] for the opened message
  * @property {(numbers: string[]) => Child} [chosenActions] for the ticked messages
  * @property {Child} [none] what to show when there is no message
- * @property {string} [reason] only dead letters of this reason
+ * @property {{key: string, text: string}} [group] only dead letters of this group
+ * @property {() => Record<string, string>} [more] what else the address of the page holds
+ * @property {() => Child} [note] above the list
  */
 
 const PAGE = 100;
@@ -37,7 +39,8 @@ export class MessageBrowser {
     this.state = query.get("state") ?? "";
     this.fragment = query.get("fragment") ?? "";
     this.session = query.get("session") ?? "";
-    this.reason = query.get("reason") ?? options.reason ?? "";
+    this.reason = query.get("reason") ?? "";
+    this.group = options.group?.key ?? query.get("group") ?? "";
     this.isNewest = query.get("newest") === "1";
     /** @type {any[]} */
     this.messages = [];
@@ -56,6 +59,8 @@ export class MessageBrowser {
     this.language = "python";
     this.bodyShown = "";
     this.hasBegun = false;
+    /** Whether the message that is shown was in the list. */
+    this.isListed = false;
   }
 
   /** Search once at the start; later only when asked, so that a list does not move under the eye. */
@@ -71,16 +76,19 @@ export class MessageBrowser {
   }
 
   keep() {
-    note({ where: this.where, text: this.text, state: this.state, fragment: this.fragment, session: this.session, reason: this.reason, newest: this.isNewest ? "1" : "", message: this.openedNumber });
+    note({ where: this.where, text: this.text, state: this.state, fragment: this.fragment, session: this.session, reason: this.reason, group: this.group, newest: this.isNewest ? "1" : "", message: this.openedNumber, ...this.options.more?.() });
   }
 
   async search() {
+    this.isListed ||= this.messages.some((one) => one.number === this.openedNumber);
     this.running?.abort();
     this.messages = [];
     this.progress = null;
     this.ticked.clear();
     this.keep();
     await this.more();
+    // A message that is shown may be gone meanwhile.
+    if (this.isListed && this.progress && !this.progress.next && !this.messages.some((one) => one.number === this.openedNumber)) this.close();
   }
 
   /** Ask for pages until there are enough messages, the end is reached, or the user stops. */
@@ -111,15 +119,23 @@ export class MessageBrowser {
 
   question() {
     /** @type {Record<string, unknown>} */
-    const asked = { count: PAGE, body_bytes_max: PREVIEW_BYTES };
+    const asked = { count: PAGE, body_bytes_max: PREVIEW_BYTES, ...this.selection() };
+    if (this.isNewest) asked.newest_first = true;
+    if (this.progress?.next) asked.cursor = this.progress.next;
+    return asked;
+  }
+
+  /** What the filter selects, as searches and jobs take it. */
+  selection() {
+    /** @type {Record<string, unknown>} */
+    const asked = {};
     if (this.where) asked.where = this.where;
     if (this.text) asked.text = this.text;
     if (this.state || this.options.states) asked.states = this.state ? [this.state] : this.options.states;
     if (this.fragment) asked.fragments = [Number(this.fragment)];
     if (this.session) asked.session_id = this.session;
     if (this.reason) asked.reason = this.reason;
-    if (this.isNewest) asked.newest_first = true;
-    if (this.progress?.next) asked.cursor = this.progress.next;
+    if (this.group) asked.group = this.group;
     return asked;
   }
 
@@ -132,6 +148,7 @@ export class MessageBrowser {
   /** @param {string} number */
   async open(number) {
     this.openedNumber = number;
+    this.isListed = false;
     this.keep();
     this.opened = null;
     const message = await get(`entities/${encodeURIComponent(this.options.line)}/messages/${encodeURIComponent(number)}`);
@@ -160,7 +177,7 @@ export class MessageBrowser {
 
   /** @returns {Child} */
   draw() {
-    return [this.filters(), this.error ? errorBox(this.error, () => this.search()) : null, this.status(),
+    return [this.filters(), this.grouped(), this.options.note?.(), this.error ? errorBox(this.error, () => this.search()) : null, this.status(),
       h("div", { class: `split ${this.openedNumber ? "open" : ""}` }, this.list(), this.openedNumber ? this.detail() : null)];
   }
 
@@ -168,16 +185,23 @@ export class MessageBrowser {
     const set = (/** @type {"where" | "text" | "fragment" | "session" | "reason"} */ name) => (/** @type {string} */ value) => { this[name] = value; };
     const isDead = this.options.line.includes("$");
     return h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); void attempt(() => this.search()); } },
-      h("div", { class: "field big" }, field("Condition", (_, props) => input({ ...props, class: "mono", value: this.where, list: "saved-filters", placeholder: "region = 'eu' AND sys.Label LIKE 'order%'", onvalue: set("where") }), { id: "filter-where" })),
+      h("div", { class: "field big" }, field("Condition", (_, props) => input({ ...props, class: "mono", value: this.where, list: "saved-filters", placeholder: "region = 'eu'", onvalue: set("where") }), { id: "filter-where" })),
       h("datalist", { id: "saved-filters" }, this.savedFilters().map((one) => h("option", { key: one, value: one }))),
       field("Text in the body", (_, props) => input({ ...props, value: this.text, onvalue: set("text") }), { id: "filter-text" }),
       isDead ? field("Reason", (_, props) => input({ ...props, value: this.reason, onvalue: set("reason") }), { id: "filter-reason" }) : null,
       this.options.states ? null : field("State", (_, props) => select([["", "All"], .../** @type {[string, string][]} */ (STATES.map((one) => [one, one]))], { ...props, value: this.state, onvalue: (/** @type {string} */ value) => { this.state = value; } }), { id: "filter-state" }),
       field("Fragment", (_, props) => input({ ...props, inputmode: "numeric", value: this.fragment, placeholder: "all", onvalue: set("fragment") }), { id: "filter-fragment" }),
       field("Session", (_, props) => input({ ...props, value: this.session, placeholder: "all", onvalue: set("session") }), { id: "filter-session" }),
-      field("Order", (_, props) => select([["", "Oldest first"], ["1", "Newest first"]], { ...props, value: this.isNewest ? "1" : "", onvalue: (/** @type {string} */ value) => { this.isNewest = value === "1"; } }), { id: "filter-order" }),
-      h("div", { class: "actions" }, h("button", { type: "submit", class: "button primary" }, "Search"),
+      h("div", { class: "field order" }, field("Order", (_, props) => select([["", "Oldest first"], ["1", "Newest first"]], { ...props, value: this.isNewest ? "1" : "", onvalue: (/** @type {string} */ value) => { this.isNewest = value === "1"; } }), { id: "filter-order" })),
+      h("div", { class: "actions" }, h("button", { type: "submit", class: "button" }, "Search"),
         this.where ? button("Save", () => this.saveFilter(), { title: "Keep this condition for next time, in this browser" }) : null));
+  }
+
+  /** One group of dead letters: a reason alone may be that of several. */
+  grouped() {
+    if (!this.group) return null;
+    return h("div", { class: "row" }, badge("one group", "accent"), h("span", { class: "grow break" }, this.options.group?.text ?? `the group ${this.group}`),
+      button("Show all groups", () => { this.group = ""; return this.search(); }, { class: "small" }));
   }
 
   savedFilters() {
@@ -218,18 +242,17 @@ export class MessageBrowser {
       rowProps: (one) => ({ onclick: (/** @type {Event} */ event) => { if (!(/** @type {Element} */ (event.target)).closest("input, button, a")) void attempt(() => this.open(one.number)); } }),
       columns: [
         ...(this.options.chosenActions ? [{ title: "Chosen", head: this.tickAll(), class: "tight", cell: (/** @type {any} */ one) => this.tick(one.number) }] : []),
-        { title: "Number", isHead: true, class: "tight", cell: (one) => h("button", { type: "button", class: "button quiet small mono", onclick: () => void attempt(() => this.open(one.number)) }, one.number) },
+        { title: "Number", isHead: true, class: "tight", cell: (one) => h("button", { type: "button", class: "button quiet small mono", title: `Fragment and number: ${one.number}`, onclick: () => void attempt(() => this.open(one.number)) }, shortNumber(one.number)) },
         { title: "Enqueued", class: "tight wide", cell: (one) => h("span", { title: `${time(one.enqueued_at)}, ${ago(one.enqueued_at)}` }, shortTime(one.enqueued_at)) },
         isDead ? { title: "Reason", class: "", cell: (one) => one.dead_letter_reason ?? "" } : { title: "State", class: "tight wide extra", cell: (one) => (one.state === "active" ? h("span", { class: "muted" }, "active") : badge(one.state, "accent")) },
         { title: "Subject", class: "tight wide", cell: (one) => one.subject ?? "" },
         { title: "Body", cell: (one) => h("span", { class: "mono" }, preview(one)) },
         { title: "Size", class: "number wide extra", cell: (one) => size(one.size_bytes) },
-        { title: "Fragment", class: "number wide extra", cell: (one) => count(one.fragment) },
       ] }));
   }
 
   isFiltered() {
-    return Boolean(this.where || this.text || this.state || this.fragment || this.session || this.reason);
+    return Boolean(this.where || this.text || this.state || this.fragment || this.session || this.reason || this.group);
   }
 
   /** @param {string} number */
@@ -283,7 +306,7 @@ function factsOf(message) {
   /** @type {[string, Child][]} */
   const rows = [["State", message.state], ["Fragment", count(message.fragment)], ["Enqueued", time(message.enqueued_at)], ["Expires", message.expires_at ? time(message.expires_at) : "never"],
     ["Failed deliveries", count(message.delivery_count)], ["Scheduled for", message.scheduled_at ? time(message.scheduled_at) : null], ["Time to live", message.time_to_live_ms ? duration(message.time_to_live_ms) : null], ["Dead letter of", message.dead_letter_source ?? null]];
-  for (const [name, value] of Object.entries(message.fields ?? {})) if (value !== null && value !== "") rows.push([name.replaceAll("_", " "), h("span", { class: "mono break" }, String(value))]);
+  for (const [name, value] of Object.entries(message.fields ?? {})) if (value !== null && value !== "") rows.push([sentence(name), h("span", { class: "mono break" }, String(value))]);
   return rows.filter(([, value]) => value !== null && value !== undefined);
 }
 

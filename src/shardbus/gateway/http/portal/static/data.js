@@ -1,6 +1,7 @@
 /** What several pages show, asked for once: the overview, the properties of entities. */
 
 import { ApiError, get } from "./api.js";
+import { size } from "./format.js";
 import { has } from "./routes.js";
 
 /** @typedef {{name: string, kind: "queue" | "topic" | "subscription", status: string, availability: string, is_partial: boolean, is_partitioned: boolean, requires_session: boolean, fragment_count: number, fragments_out: number, active: number, deferred: number, scheduled: number, dead_letter: number, transfer: number, transfer_dead_letter: number, size_bytes: number, size_bytes_max: number, in_per_s: number | null, out_per_s: number | null, oldest_at: string | null, receivers: number, forward_to: string | null}} EntityRow */
@@ -56,6 +57,18 @@ export function topicOf(name) {
 /** @param {string} name */
 export function isSubscription(name) {
   return /\/Subscriptions\//i.test(name);
+}
+
+/** The maximum size and what it is made of; subscriptions share that of their topic. @param {EntityRow} row */
+export function sizeMaxText(row) {
+  if (row.kind === "subscription") return "that of its topic";
+  return `${size(row.size_bytes_max)} = ${size(row.size_bytes_max / Math.max(1, row.fragment_count))} × ${row.fragment_count}`;
+}
+
+/** The other subscriptions of the topic of a subscription. @param {string} name */
+export function sistersOf(name) {
+  const prefix = `${topicOf(name)}/Subscriptions/`.toLowerCase();
+  return (data.overview?.entities ?? []).filter((row) => row.name.toLowerCase().startsWith(prefix) && row.name.toLowerCase() !== name.toLowerCase());
 }
 
 /** The path of the management of an entity. @param {string} kind @param {string} name */

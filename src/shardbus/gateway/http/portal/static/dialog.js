@@ -52,7 +52,7 @@ export function dialogs() {
     },
     h("header", { class: "dialog-head" }, h("h2", { id: titleId }, dialog.title),
       h("button", { type: "button", class: "button quiet icon-only", "aria-label": "Close", onclick: () => closeDialog(dialog) }, icon("close"))),
-    h("div", { class: "dialog-body" }, dialog.view(dialog), dialog.error ? errorBox(dialog.error) : null));
+    h("div", { class: "dialog-body" }, dialog.view(dialog)));
   });
 }
 
@@ -81,12 +81,13 @@ export async function finish(dialog, action) {
  * @param {Dialog} dialog
  * @param {string} label
  * @param {() => unknown} action
- * @param {{kind?: string, isDisabled?: boolean, more?: Child}} [options]
+ * @param {{kind?: string, isDisabled?: boolean, more?: Child, busy?: string}} [options]
  */
 export function dialogButtons(dialog, label, action, options = {}) {
-  return h("footer", { class: "dialog-foot" }, options.more,
+  // Above the buttons, which stay in sight however long the dialog is.
+  return h("footer", { class: "dialog-foot" }, dialog.error ? h("div", { class: "full" }, errorBox(dialog.error)) : null, options.more,
     button("Cancel", () => closeDialog(dialog)),
-    button(dialog.isBusy ? "Working …" : label, () => finish(dialog, action), { kind: options.kind ?? "primary", disabled: options.isDisabled || dialog.isBusy, type: "button" }));
+    button(dialog.isBusy ? options.busy || "Working …" : label, () => finish(dialog, action), { kind: options.kind ?? "primary", disabled: options.isDisabled || dialog.isBusy, type: "button" }));
 }
 
 /**

@@ -34,9 +34,10 @@ export function labelOf(property) {
 export function propertyField(property, form, { isNew, names = [] }) {
   const { name } = property;
   const id = form.ids[name];
-  const isDisabled = Boolean(property.tier_reason) || (!isNew && property.is_fixed);
+  const isUseless = name === "duplicate_window_ms" && !form.values.requires_duplicate_detection;
+  const isDisabled = Boolean(property.tier_reason) || (!isNew && property.is_fixed) || isUseless;
   const mark = property.is_fixed ? badge(isNew ? "fixed at creation" : "fixed", "plain") : null;
-  const hint = property.tier_reason || hintOf(property);
+  const hint = property.tier_reason || (isUseless ? "Only with duplicate detection." : hintOf(property));
   if (property.form === "flag") {
     return h("div", { key: name }, checkbox(labelOf(property), Boolean(form.values[name]), (value) => { form.values[name] = value; }, { disabled: isDisabled, hint, mark, name }));
   }

@@ -80,6 +80,11 @@ export function duration(ms) {
   return parts.join(" ");
 }
 
+/** A time that is measured: tenths of seconds count. @param {number} ms */
+export function shortDuration(ms) {
+  return ms < 1000 || ms >= 60_000 ? duration(Math.round(ms)) : `${(ms / 1000).toFixed(1)} s`;
+}
+
 /** @param {string | number | Date | null | undefined} moment */
 export function time(moment) {
   if (!moment) return "–";
@@ -115,6 +120,18 @@ export function ago(moment) {
 export function coarse(ms) {
   for (const [unit, name] of UNITS) if (ms >= unit) return `${Math.floor(ms / unit)} ${name}`;
   return `${Math.round(ms)} ms`;
+}
+
+/** The name of a member as a label. @param {string} member */
+export function sentence(member) {
+  const words = member.replace(/_ms$/, "").replaceAll("_", " ");
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+/** A sequence number as fragment and position in it: the number itself has up to 16 digits. @param {string} number */
+export function shortNumber(number) {
+  const whole = BigInt(number);
+  return `${whole >> 48n}/${BigInt.asUintN(48, whole)}`;
 }
 
 /** @param {number} amount @param {string} one @param {string} [many] */

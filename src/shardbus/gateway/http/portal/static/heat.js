@@ -40,14 +40,15 @@ export function isServing(fragment) {
 }
 
 /**
- * The fragments that have more than three times the median.
+ * The fragments that have more than three times the median, and than three times the mean.
  * @param {Fragment[]} fragments
  * @param {Metric} metric
  */
 export function hot(fragments, metric) {
   const values = fragments.filter((fragment) => fragment.is_counted).map(metric.value);
-  // Half of the fragments may be empty: then one message would be hot.
-  const limit = HOT_MEDIANS * Math.max(median(values), 1);
+  // Where few keys are in use most fragments are nearly empty: then the median says little, and half of the others would be hot.
+  const mean = values.reduce((sum, value) => sum + value, 0) / Math.max(1, values.length);
+  const limit = HOT_MEDIANS * Math.max(median(values), mean, 1);
   return new Set(fragments.filter((fragment) => fragment.is_counted && values.length > 1 && metric.value(fragment) > limit).map((fragment) => fragment.number));
 }
 
@@ -64,7 +65,7 @@ export function heat({ fragments, metric, target, open }) {
     h("div", { class: "who" }, h("div", { class: "strong" }, broker), h("div", { class: "muted small" }, `${count(own.reduce((sum, one) => sum + one.active, 0))} active`)),
     h("div", { class: "cells" }, own.map((fragment) => cell(fragment, metric, most, warm.has(fragment.number), target === fragment.number, open))))),
   h("div", { class: "row" }, h("span", { class: "scale" }, "0", [0, 1, 2, 3, 4, 5, 6].map((step) => h("i", { class: `h${step}` })), metric.format(most)),
-    h("span", { class: "muted small" }, `Hot: over ${HOT_MEDIANS} medians. Hatched: does not serve.`)));
+    h("span", { class: "muted small" }, `Hot: over ${HOT_MEDIANS} times the median and the mean. Hatched: does not serve.`)));
 }
 
 /**

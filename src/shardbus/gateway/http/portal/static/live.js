@@ -3,8 +3,10 @@
 import { ApiError, session } from "./api.js";
 import { redraw } from "./app.js";
 
-// With the time of an answer, two seconds.
+// From the beginning of one refresh to that of the next: with the time of an answer, two seconds.
 const EVERY_MS = 1800;
+// A slow bus is not asked at once again.
+const REST_MS = 1000;
 
 /** @type {{isPaused: boolean, error: Error | null, at: number}} */
 export const live = { isPaused: false, error: null, at: 0 };
@@ -30,6 +32,7 @@ export function refreshNow() {
 
 /** @param {number} mine */
 async function tick(mine) {
+  const began = Date.now();
   if (refresh && session.identity) {
     try {
       await refresh();
@@ -42,14 +45,14 @@ async function tick(mine) {
     }
     redraw();
   }
-  schedule(mine);
+  schedule(mine, began);
 }
 
-/** @param {number} mine */
-function schedule(mine) {
+/** @param {number} mine @param {number} began */
+function schedule(mine, began) {
   clearTimeout(timer);
   if (mine !== turn || document.hidden || live.isPaused) return;
-  timer = setTimeout(() => void tick(mine), EVERY_MS);
+  timer = setTimeout(() => void tick(mine), Math.max(REST_MS, EVERY_MS - (Date.now() - began)));
 }
 
 export function togglePause() {

@@ -207,3 +207,39 @@ function twin(state, title, history, lines, format) {
       rows: indices, key: String,
     }) : null);
 }
+
+/**
+ * States over time as a band, with a table of the changes.
+ * @param {{id: string, title: string, history: {step_ms: number, first_at: string, count: number, states?: (string | null)[]} | null, looks: Record<string, string>}} given
+ */
+export function band({ id, title, history, looks }) {
+  const state = stateOf(id);
+  const spans = history ? spansOf(history) : [];
+  const { width } = state;
+  const count = Math.max(1, history?.count ?? 1);
+  const x = (/** @type {number} */ index) => LEFT + ((width - LEFT - 6) * index) / count;
+  const known = [...new Set(spans.map((span) => span.state))].filter((one) => one !== null);
+  return h("figure", { class: "plot", key: id, role: "group", "aria-label": title, style: { margin: "0" } },
+    h("div", { class: "plot-head" }, h("h2", null, title), known.map((one) => h("span", { class: "legend", key: one }, h("i", { class: `swatch block ${looks[one ?? ""] ?? "plain"}` }), one))),
+    h("div", { "data-plot": id, onmount: (/** @type {Element} */ element) => observer.observe(element), onremove: (/** @type {Element} */ element) => observer.unobserve(element) },
+      spans.length ? h("svg", { viewBox: `0 0 ${width} 42`, height: "42", role: "img", "aria-label": `${title}: ${spans.slice(-6).map((span) => `${span.state ?? "unknown"} from ${clock(span.from)}`).join(", ")}` },
+        spans.map((span) => h("rect", { key: span.at, class: `span ${looks[span.state ?? ""] ?? "none"}`, x: x(span.at), y: 2, width: Math.max(1.5, x(span.at + span.length) - x(span.at)), height: 20, rx: 2 }, h("title", null, `${span.state ?? "unknown"} from ${clock(span.from)}`))),
+        [0, 1].map((end) => h("text", { key: end, x: end ? width - 6 : LEFT, y: 38, "text-anchor": end ? "end" : "start" }, clock(end ? spans[spans.length - 1].to : spans[0].from))))
+        : h("p", { class: "muted small" }, "No samples yet: the first comes after five seconds.")),
+    spans.length ? h("details", { class: "twin" }, h("summary", null, "As a table"), table({ label: title, rows: [...spans].reverse().slice(0, ROWS_MAX), key: (span) => String(span.at), columns: [
+      { title: "From", isHead: true, cell: (span) => clock(span.from) }, { title: "To", cell: (span) => clock(span.to) }, { title: "State", cell: (span) => span.state ?? "unknown" }] })) : null);
+}
+
+/** Steps with one state, together. @param {{step_ms: number, first_at: string, states?: (string | null)[]}} history */
+function spansOf(history) {
+  const first = Date.parse(history.first_at);
+  /** @type {{state: string | null, at: number, length: number, from: number, to: number}[]} */
+  const spans = [];
+  (history.states ?? []).forEach((state, at) => {
+    const last = spans[spans.length - 1];
+    const to = first + at * history.step_ms;
+    if (last && last.state === state) Object.assign(last, { length: last.length + 1, to });
+    else spans.push({ state, at, length: 1, from: to, to });
+  });
+  return spans;
+}

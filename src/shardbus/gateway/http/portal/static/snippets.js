@@ -1,6 +1,6 @@
 /** A message as code that sends it again. */
 
-import { quoted } from "./pages/create.js";
+import { quoted } from "./commands.js";
 
 /** @typedef {Record<string, any>} Draft the message as the API takes it */
 
@@ -17,7 +17,7 @@ const FIELDS = /** @type {[string, string, string, string][]} */ ([
 export function snippet(language, entity, draft) {
   const text = (/** @type {unknown} */ value) => JSON.stringify(value);
   const body = bodyOf(draft);
-  const plain = Object.entries(draft.properties ?? {}).filter(([, value]) => value === null || typeof value !== "object");
+  const plain = Object.entries(draft.properties ?? {}).map(([name, value]) => [name, plainValue(value)]).filter(([, value]) => value === null || typeof value !== "object");
   if (language === "json") return text(draft);
   if (language === "curl") return `curl ${location.origin}/api/v1/entities/${encodeURIComponent(entity)}/messages \\\n  -H "Authorization: $(shardbus sas token)" \\\n  -d ${quoted(text({ messages: [draft] }))}`;
   const said = FIELDS.filter(([member]) => draft[member] !== undefined && draft[member] !== null);
@@ -40,6 +40,12 @@ export function snippet(language, entity, draft) {
 function bodyOf(draft) {
   if (draft.body_base64) return { base64: draft.body_base64, text: "" };
   return { base64: "", text: typeof draft.body === "string" ? draft.body : JSON.stringify(draft.body ?? "") };
+}
+
+/** A number that the API shows with its type, as code writes it; its exact width is the SDK's choice. @param {any} value */
+function plainValue(value) {
+  const isNumber = value !== null && typeof value === "object" && /^(u?(long|int|short|byte)|double|float)$/.test(value.type);
+  return isNumber && Number.isFinite(Number(value.value)) && (Number.isSafeInteger(Number(value.value)) || !/^-?\d+$/.test(value.value)) ? Number(value.value) : value;
 }
 
 /** @param {unknown} value */

@@ -3,7 +3,7 @@
 import { get, may } from "../api.js";
 import { data, loadOverview, loadSystem } from "../data.js";
 import { h } from "../dom.js";
-import { count, duration, size } from "../format.js";
+import { ago, count, duration, plural, shortTime, size } from "../format.js";
 import { badge, banner, card, facts, loading, meter } from "../parts.js";
 import { has } from "../routes.js";
 import { table } from "../table.js";
@@ -33,7 +33,7 @@ export function brokersPage() {
           { title: "Up for", class: "number wide", cell: (one) => upFor(one.started_at) },
           { title: "Restarts", class: "number wide", cell: (one) => count(one.restarts) },
           { title: "Store", class: "wide break", cell: (one) => (one.store ? [one.store.kind, " ", h("span", { class: "muted small" }, one.store.address)] : "–") },
-          { title: "Stored", class: "number", cell: (one) => size(one.store?.size_bytes) },
+          { title: "Stored", class: "number wide", cell: (one) => size(one.store?.size_bytes) },
           { title: "Disk free", class: "number", cell: (one) => (one.store?.disk_bytes ? [size(one.store.disk_free_bytes), " ", meter(one.store.disk_bytes - one.store.disk_free_bytes, one.store.disk_bytes)] : "–") },
           { title: "Reason", class: "break wide", cell: (one) => one.reason },
         ] }), { class: "flush" }),
@@ -63,20 +63,46 @@ function count0(port) {
   return port ? String(port) : "off";
 }
 
-/** Whatever the cluster tells, as lists of facts. @param {any} cluster */
+/** Nodes, the databases, who serves which slot, and who took which from whom. @param {any} cluster */
 function clusterCard(cluster) {
-  const lists = Object.entries(cluster).filter(([, value]) => Array.isArray(value));
-  const plain = Object.entries(cluster).filter(([, value]) => value === null || typeof value !== "object");
-  return card("Cluster", [
-    plain.length ? facts(plain.map(([name, value]) => [name.replaceAll("_", " "), String(value ?? "–")])) : null,
-    lists.map(([name, rows]) => listOf(name, /** @type {any[]} */ (rows))),
-  ]);
-}
-
-/** @param {string} name @param {any[]} rows */
-function listOf(name, rows) {
-  const columns = Object.keys(rows[0] ?? {});
-  return h("div", { key: name, class: "stack", style: { gap: ".3rem" } }, h("h3", null, name.replaceAll("_", " ")), rows.length ? table({ label: name, rows: rows.map((row, index) => ({ ...row, index })), key: (row) => String(row.index), columns: columns.map((column, index) => ({
-    title: column.replaceAll("_", " "), isHead: index === 0, class: "break", cell: (/** @type {any} */ row) => (typeof row[column] === "object" && row[column] !== null ? JSON.stringify(row[column]) : String(row[column] ?? "–")),
-  })) }) : h("p", { class: "muted" }, "None."));
+  const looks = /** @type {Record<string, "good" | "warn" | "bad">} */ ({ serving: "good", leaving: "warn", silent: "bad", served: "good", free: "bad" });
+  const free = cluster.slots.filter((/** @type {any} */ one) => one.state === "free").length;
+  return [
+    card("Nodes of the cluster", [
+      h("p", { class: "muted small pad" }, "Cluster ", h("code", null, cluster.cluster_id), `: ${plural(cluster.nodes.length, "node")}, ${plural(cluster.slots.length, "slot")}, `, free ? h("strong", { class: "badnum" }, `${count(free)} free`) : "all served", "."),
+      table({ label: "Nodes", rows: /** @type {any[]} */ (cluster.nodes), key: (one) => one.name, columns: [
+        { title: "Node", isHead: true, class: "break", cell: (one) => one.name },
+        { title: "State", cell: (one) => badge(one.state, looks[one.state]) },
+        { title: "Roles", class: "wide", cell: (one) => one.roles.join(", ") || "–" },
+        { title: "Slots", class: "number", cell: (one) => count(one.slots) },
+        { title: "Last seen", class: "number", cell: (one) => (one.beat_age_ms < 1000 ? "now" : `${duration(one.beat_age_ms)} ago`) },
+        { title: "Up for", class: "number wide", cell: (one) => upFor(one.started_at) },
+        { title: "Address", class: "wide break", cell: (one) => one.address || "–" },
+        { title: "Version", class: "wide", cell: (one) => one.version || "–" },
+      ] })], { class: "flush" }),
+    card("Databases of the cluster", table({ label: "Databases", rows: /** @type {any[]} */ (cluster.stores), key: (one) => String(one.index), columns: [
+      { title: "Store", isHead: true, class: "break", cell: (one) => one.address },
+      { title: "State", cell: (one) => (one.problem ? badge("not reached", "bad", one.problem) : badge("reached", "good")) },
+      { title: "Slots", class: "number", cell: (one) => [count(one.slots), one.free_slots ? h("span", { class: "badnum" }, ` (${count(one.free_slots)} free)`) : null] },
+      { title: "Size", class: "number", cell: (one) => size(one.size_bytes) },
+      { title: "Failovers", class: "number wide", cell: (one) => count(Math.max(0, one.timeline - 1)) },
+      { title: "Oldest snapshot", class: "number wide", cell: (one) => (one.oldest_snapshot_ms ? duration(one.oldest_snapshot_ms) : "–") },
+      { title: "Problem", class: "wide break", cell: (one) => one.problem },
+    ] }), { class: "flush" }),
+    h("div", { class: "grid start" },
+      card("Take-overs", cluster.takeovers.length ? table({ label: "Take-overs", rows: /** @type {any[]} */ (cluster.takeovers), key: (one) => String(one.slot), columns: [
+        { title: "When", isHead: true, cell: (one) => h("time", { datetime: one.at, title: ago(one.at) }, shortTime(one.at)) },
+        { title: "Slot", class: "number", cell: (one) => count(one.slot) },
+        { title: "From", class: "break", cell: (one) => one.giver || "nobody" },
+        { title: "To", class: "break", cell: (one) => one.taker },
+      ] }) : h("div", { class: "empty" }, "No slot has changed its owner."), { class: "flush" }),
+      card("Slots", table({ label: "Slots", rows: /** @type {any[]} */ (cluster.slots), key: (one) => String(one.slot), columns: [
+        { title: "Slot", isHead: true, cell: (one) => count(one.slot) },
+        { title: "State", cell: (one) => badge(one.state, looks[one.state]) },
+        { title: "Owner", cell: (one) => (one.state === "free" ? h("span", { class: "muted" }, `last ${one.owner}`) : one.owner) },
+        { title: "Epoch", class: "number wide", cell: (one) => count(one.epoch) },
+        { title: "Commits", class: "number wide", cell: (one) => count(one.commits) },
+        { title: "Since", class: "wide", cell: (one) => h("span", { title: one.taken_at ?? "" }, shortTime(one.taken_at)) },
+      ] }), { class: "flush" })),
+  ];
 }

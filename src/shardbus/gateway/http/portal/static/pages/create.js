@@ -2,6 +2,7 @@
 
 import { put } from "../api.js";
 import { notify, redraw } from "../app.js";
+import { command, quoted } from "../commands.js";
 import { data, loadOverview, loadProperties, managedPath } from "../data.js";
 import { h } from "../dom.js";
 import { changed, isRight, newForm, propertyField } from "../form.js";
@@ -28,13 +29,13 @@ export function createPage(kind, place) {
       return [
         h("div", { class: "page-head" }, h("div", { class: "titles" }, h("h1", null, `Create a ${kind}`))),
         tabs("Kinds", ["queue", "topic", "subscription"].map((one) => ({ name: one, href: link(["create", one]), text: one.charAt(0).toUpperCase() + one.slice(1) })), kind),
-        h("form", { class: "stack", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); void create(kind, state, properties); } },
+        h("div", { class: "beside" }, h("form", { class: "stack", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); void create(kind, state, properties); } },
           fields(kind, state, properties, form),
           state.error ? errorBox(state.error) : null,
           h("div", { class: "actions" },
             h("button", { type: "submit", class: "button primary", disabled: state.isBusy || !fullName(kind, state) || !isRight(form) }, state.isBusy ? "Creating …" : `Create the ${kind}`),
             h("a", { class: "button quiet", href: link(["entities"]) }, "Cancel"))),
-        same(kind, state, properties, form),
+        same(kind, state, properties, form)),
       ];
     },
   };
@@ -60,7 +61,8 @@ function fields(kind, state, properties, form) {
       kind === "subscription" ? field("Topic", (_, props) => select([["", topics.length ? "Choose a topic" : "There is no topic yet"], .../** @type {[string, string][]} */ (topics.map((one) => [one, one]))], { ...props, value: state.topic, onvalue: (/** @type {string} */ value) => { state.topic = value; } }), { id: "new-topic" }) : null,
       field("Name", (_, props) => input({ ...props, value: state.name, required: true, autofocus: true, placeholder: kind === "subscription" ? "europe" : kind === "topic" ? "news" : "orders", onvalue: (/** @type {string} */ value) => { state.name = value; } }), { id: "new-name", hint: "Letters, digits, periods, hyphens, underscores; slashes make a path." })),
     kind === "subscription" ? null : partitioning(properties, form),
-    h("div", { class: "fields" }, own.filter((one) => FIRST.has(one.name)).map(draw)),
+    h("div", { class: "fields" }, own.filter((one) => FIRST.has(one.name)).map((one) => (one.name === "size_mb"
+      ? h("div", { key: "size", class: "stack", style: { gap: ".3rem" } }, draw(one), h("p", { id: "size-line", "aria-live": "polite" }, h("strong", null, sizeLine(properties, form)))) : draw(one)))),
     h("details", { class: "more" }, h("summary", null, "More options"), h("div", { class: "fields", style: { "margin-top": "1rem" } }, own.filter((one) => !FIRST.has(one.name)).map(draw))),
   ]);
 }
@@ -75,7 +77,7 @@ function partitioning(properties, form) {
       redraw();
     } }), h("span", null, "Enable partitioning ", badge("fixed at creation"))),
     h("p", { class: "hint" }, properties.partitioning_reason || `Spread over ${properties.fragments_when_partitioned} fragments, each with its own store and broker: neither limits the entity, and the loss of one leaves the others.`)),
-    h("p", { id: "size-line", "aria-live": "polite" }, h("strong", null, sizeLine(properties, form))));
+  );
 }
 
 /** @param {Properties} properties @param {import("../form.js").Form} form */
@@ -124,24 +126,19 @@ function same(kind, state, properties, form) {
   ]);
 }
 
-/** @param {string} text */
-export function quoted(text) {
-  return /^[\w./:@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
-
 /** @param {string} kind @param {string} name @param {Record<string, any>} body @param {Properties} properties */
 function asCommand(kind, name, body, properties) {
   const [topic, short] = name.split("/Subscriptions/");
-  const words = ["shardbus", kind, "create", ...(kind === "subscription" ? [topic, short] : [name]).map(quoted)];
+  const words = [kind, "create", ...(kind === "subscription" ? [topic, short] : [name])];
   for (const property of properties.kinds[kind]) {
     if (!(property.name in body) || !property.option) continue;
     const value = body[property.name];
     if (property.form === "flag") {
       if (property.name === "is_partitioned" && value === properties.is_partitioned_by_default) continue;
       words.push(value ? `--${property.option}` : `--no-${property.option}`);
-    } else words.push(`--${property.option}`, quoted(optionText(property, value)));
+    } else words.push(`--${property.option}`, optionText(property, value));
   }
-  return words.join(" ");
+  return command(...words);
 }
 
 /** @param {import("../data.js").Property} property @param {any} value */

@@ -3,23 +3,29 @@
 import { get, post } from "../api.js";
 import { redraw } from "../app.js";
 import { MessageBrowser } from "../browser.js";
+import { command } from "../commands.js";
 import { isSubscription, topicOf } from "../data.js";
 import { h } from "../dom.js";
 import { ago, atLeast, count, plural } from "../format.js";
-import { attempt, banner, button, card, choice, empty, errorBox, loading } from "../parts.js";
+import { attempt, banner, button, card, choice, codeBlock, empty, errorBox, loading } from "../parts.js";
 import { note } from "../router.js";
-import { jobCards, openJob } from "./jobs.js";
+import { refreshNow } from "../live.js";
+import { isOver, jobCards, openJob } from "./jobs.js";
 import { openSend } from "./send.js";
 
 /** @typedef {{key: string, reason: string, description: string, source: string, count: number, first_at: string, last_at: string, samples: string[]}} Group */
 
 const LINES = /** @type {[string, string][]} */ ([["$DeadLetterQueue", "Dead letters"], ["$Transfer/$DeadLetterQueue", "Not forwarded"]]);
 
+// Between two counts of all letters: at least this long, and this many times as long as one took.
+const RECOUNT_MS = 10_000;
+const RECOUNT_TIMES = 10;
+
 /** @param {import("./entity.js").Context} context @returns {import("./entity.js").Tab} */
 export function deadLettersTab(context) {
   const { place } = context;
   const desk = new Desk(context, place.query.get("line") ?? LINES[0][0], place.query.get("view") ?? "groups");
-  return { refresh: () => desk.refresh(), leave: () => desk.browser.leave(), view: () => desk.draw() };
+  return { refresh: () => desk.refresh(), leave: () => desk.leave(), view: () => desk.draw() };
 }
 
 class Desk {
@@ -37,36 +43,54 @@ class Desk {
     this.progress = null;
     /** @type {unknown} */
     this.error = null;
+    /** How many letters there are now, and how many there were when the groups were counted. */
+    this.now = -1;
     this.counted = -1;
     this.isCounting = false;
     this.isStopped = false;
+    this.isStale = false;
+    /** The states of the jobs when they were last looked at. @type {string | null} */
+    this.told = null;
+    /** Counting reads every letter: it may begin again at this moment. */
+    this.countAgainAt = 0;
     this.browser = this.newBrowser();
   }
 
-  newBrowser(reason = "") {
+  leave() {
+    this.isStopped = true;
+    this.browser.leave();
+  }
+
+  /** @param {Group} [group] */
+  newBrowser(group) {
     return new MessageBrowser({
-      line: this.line, target: this.target, place: reason ? { segments: [], query: new URLSearchParams() } : this.context.place, reason,
+      line: this.line, target: this.target, place: group ? { segments: [], query: new URLSearchParams() } : this.context.place,
+      group: group && { key: group.key, text: [group.reason || "No reason given", group.description, group.source && `from ${group.source}`].filter(Boolean).join(" · ") },
+      more: () => ({ view: this.view, line: this.part === LINES[0][0] ? "" : this.part }),
       actions: (message) => [
         button("Resubmit", () => this.begin("resubmit", { numbers: [message.number] }, 1), { kind: "primary" }),
-        button("Edit and resubmit", () => this.edit({ numbers: [message.number] }, 1, message.number)),
+        button("Edit and resubmit", () => this.edit({ numbers: [message.number] }, 1, [message.number])),
         button("Send an edited copy", () => openSend(this.target, message.resend)),
         button("Delete", () => this.begin("delete", { numbers: [message.number] }, 1), { kind: "danger" })],
-      chosenActions: (numbers) => this.actions({ numbers }, numbers.length, "small", numbers[0]),
+      chosenActions: (numbers) => this.actions({ numbers }, numbers.length, numbers),
       none: empty("No dead letters", "Messages come here when they expire, fail too often, or are put here by a receiver."),
     });
   }
 
   async refresh() {
-    const before = this.jobs.all().map((job) => `${job.id}${job.state}`).join();
     await this.jobs.refresh();
-    const isJobChanged = before !== this.jobs.all().map((job) => `${job.id}${job.state}`).join();
+    const told = this.jobs.all().map((job) => `${job.id}${job.state}`).join();
+    const isJobChanged = this.told !== null && this.told !== told;
+    this.told = told;
     if (this.view === "list") await this.browser.begin();
-    const now = this.context.entity.runtime[this.part === LINES[0][0] ? "dead_letter" : "transfer_dead_letter"];
-    if (now !== this.counted || isJobChanged) {
-      this.counted = now;
-      void this.count();
-      if (isJobChanged && this.view === "list" && before) void this.browser.search();
-    }
+    this.now = this.context.entity.runtime[this.part === LINES[0][0] ? "dead_letter" : "transfer_dead_letter"];
+    if (isJobChanged && this.view === "list") void this.browser.search();
+    const isFirst = this.counted < 0;
+    // While a job works the numbers change all the time, and counting would read all letters as often.
+    const isWorking = this.jobs.all().some((job) => !isOver(job) && job.action !== "export");
+    this.isStale ||= isJobChanged;
+    const isDue = this.isStale || (this.now !== this.counted && Date.now() >= this.countAgainAt);
+    if (this.view === "groups" && (isFirst || (isDue && !isWorking))) void this.count();
   }
 
   /** Count the groups page by page; the old numbers stay until the new ones are complete. */
@@ -75,6 +99,9 @@ class Desk {
     this.isCounting = true;
     this.isStopped = false;
     this.error = null;
+    this.counted = this.now;
+    this.isStale = false;
+    const began = Date.now();
     /** @type {Map<string, Group>} */
     const groups = new Map();
     try {
@@ -92,41 +119,44 @@ class Desk {
       this.error = error;
     }
     this.isCounting = false;
+    this.countAgainAt = Date.now() + Math.max(RECOUNT_MS, RECOUNT_TIMES * (Date.now() - began));
     redraw();
   }
 
-  /** @param {"resubmit" | "move" | "delete" | "export"} action @param {Record<string, unknown>} selection @param {number} total @param {any} [sample] */
-  begin(action, selection, total, sample) {
-    openJob({ line: this.line, action, selection, total, sample, then: () => this.jobs.refresh() });
+  /** @param {"resubmit" | "move" | "delete" | "export"} action @param {Record<string, unknown>} selection @param {number} total @param {any} [sample] @param {string[]} [samples] */
+  begin(action, selection, total, sample, samples) {
+    const group = this.groups.get(String(selection.group ?? ""));
+    const what = group && total ? `${plural(total, "dead letter")} “${group.reason || "no reason given"}”` : total ? undefined : "the dead letters that fit the filter";
+    openJob({ line: this.line, action, selection, total, sample, samples, what, then: () => this.jobs.refresh() });
   }
 
-  /** @param {Record<string, unknown>} selection @param {number} total @param {string} number */
-  async edit(selection, total, number) {
-    const sample = await get(`entities/${encodeURIComponent(this.line)}/messages/${encodeURIComponent(number)}`);
-    this.begin("resubmit", selection, total, sample);
+  /** @param {Record<string, unknown>} selection @param {number} total @param {string[]} samples numbers of some of them */
+  async edit(selection, total, samples) {
+    const sample = await get(`entities/${encodeURIComponent(this.line)}/messages/${encodeURIComponent(samples[0])}`);
+    this.begin("resubmit", selection, total, sample, samples);
   }
 
-  /** @param {Record<string, unknown>} selection @param {number} total @param {string} look @param {string} [sample] */
-  actions(selection, total, look, sample) {
+  /** @param {Record<string, unknown>} selection @param {number} total @param {string[]} [samples] @param {string} [which] @param {boolean} [isFirst] whether resubmitting is what the page is for */
+  actions(selection, total, samples, which = "", isFirst = false) {
     return [
-      button("Resubmit", () => this.begin("resubmit", selection, total), { class: look, kind: "primary" }),
-      sample ? button("Edit and resubmit", () => this.edit(selection, total, sample), { class: look }) : null,
-      button("Move", () => this.begin("move", selection, total), { class: look }),
-      button("Export", () => this.begin("export", selection, total), { class: look }),
-      button("Delete", () => this.begin("delete", selection, total), { class: look, kind: "danger" }),
+      button(`Resubmit${which}`, () => this.begin("resubmit", selection, total), { class: "small", kind: isFirst ? "primary" : "" }),
+      samples?.length ? button("Edit and resubmit", () => this.edit(selection, total, samples), { class: "small" }) : null,
+      button(`Move${which}`, () => this.begin("move", selection, total), { class: "small" }),
+      button(`Export${which}`, () => this.begin("export", selection, total), { class: "small" }),
+      button(`Delete${which}`, () => this.begin("delete", selection, total), { class: "small", kind: "danger" }),
     ];
   }
 
   draw() {
     const { runtime } = this.context.entity;
-    const all = this.counted < 0 ? 0 : this.counted;
+    const all = Math.max(0, this.now);
     return [
       h("div", { class: "row" },
         choice("View", [["groups", "Groups"], ["list", "Messages"]], this.view, (value) => { this.show(value); }),
         runtime.transfer_dead_letter || this.part !== LINES[0][0] ? choice("Line", LINES, this.part, (value) => { note({ line: value, view: this.view }); window.dispatchEvent(new HashChangeEvent("hashchange")); }) : null,
         h("span", { class: "muted grow", role: "status" }, this.isCounting && this.progress ? `Counting: ${count(this.progress.searched)} of ${count(this.progress.total)} …` : `${atLeast(all, runtime.is_partial)} dead letter${all === 1 ? "" : "s"}`),
         this.isCounting && this.progress?.next ? button("Stop", () => { this.isStopped = true; }, { class: "small" }) : null,
-        all ? h("div", { class: "actions" }, this.actions({}, all, "small")) : null),
+        all ? h("div", { class: "actions" }, this.allActions(all)) : null),
       this.jobs.draw(),
       this.error ? errorBox(this.error, () => this.count()) : null,
       this.progress?.unavailable_fragments?.length ? banner("warn", `Fragments ${this.progress.unavailable_fragments.join(", ")} do not serve: their dead letters are missing here.`) : null,
@@ -134,25 +164,32 @@ class Desk {
     ];
   }
 
-  /** @param {string} view @param {string} [reason] */
-  show(view, reason) {
+  /** What is shown is what the buttons above it are about: where a filter is set, what fits it. @param {number} all */
+  allActions(all) {
+    const fitting = this.view === "list" ? this.browser.selection() : {};
+    return Object.keys(fitting).length ? this.actions(fitting, 0, undefined, " what fits") : this.actions({}, all, undefined, " all", this.view === "groups");
+  }
+
+  /** @param {string} view @param {Group} [group] only its letters: others may have the same reason */
+  show(view, group) {
     this.view = view;
-    if (reason !== undefined) {
+    if (group) {
       this.browser.leave();
-      this.browser = this.newBrowser(reason);
+      this.browser = this.newBrowser(group);
     }
-    note({ view, reason });
+    this.browser.keep();
     if (view === "list") void attempt(() => this.browser.begin());
+    else refreshNow();
   }
 
   drawGroups() {
     const groups = [...this.groups.values()].sort((a, b) => b.count - a.count);
-    if (!groups.length) return this.isCounting || this.counted < 0 ? loading() : card("", empty("No dead letters", "Messages come here when they expire, fail too often, or are put here by a receiver. Try it:", h("p", { class: "small" }, "Receive a message with an SDK and call ", h("code", null, "dead_letter_message"), ".")));
+    if (!groups.length) return this.isCounting || this.now < 0 ? loading() : card("", empty("No dead letters", "Messages come here when they expire, fail too often, or are put here by a receiver. Try it:", codeBlock(command("receive", this.context.name, "--dead-letter-reason", "no stock"), "Command"), h("p", { class: "small" }, "An SDK does it with ", h("code", null, "dead_letter_message"), ".")));
     return card("", groups.map((group) => h("div", { class: "group", key: group.key },
       h("div", { class: "group-head" }, h("span", { class: "n" }, count(group.count)),
         h("div", { class: "why" }, h("strong", null, group.reason || "No reason given"), group.description ? h("div", { class: "muted" }, group.description) : null, group.source ? h("div", { class: "muted small" }, `from ${group.source}`) : null),
-        h("span", { class: "muted small" }, `first ${ago(group.first_at)}, last ${ago(group.last_at)}`)),
-      h("div", { class: "actions" }, button(`Show ${plural(group.count, "message")}`, () => this.show("list", group.reason), { class: "small" }), this.actions({ group: group.key }, group.count, "small", group.samples[0])))), { class: "flush" });
+        h("span", { class: "muted small" }, `enqueued ${ago(group.first_at)}${ago(group.first_at) === ago(group.last_at) ? "" : ` to ${ago(group.last_at)}`}`)),
+      h("div", { class: "actions" }, button(`Show ${plural(group.count, "message")}`, () => this.show("list", group), { class: "small" }), this.actions({ group: group.key }, group.count, group.samples)))), { class: "flush" });
   }
 }
 

@@ -1,7 +1,8 @@
 /** All queues, topics and subscriptions: search, favourites, counts. */
 
 import { preferences, prefer, redraw } from "../app.js";
-import { ageMs, data, loadOverview, shortName, topicOf } from "../data.js";
+import { command } from "../commands.js";
+import { ageMs, data, loadOverview, shortName, sizeMaxText, topicOf } from "../data.js";
 import { h } from "../dom.js";
 import { atLeast, coarse, count, percent, plural, rate, size } from "../format.js";
 import { anchor, badge, card, codeBlock, choice, empty, icon, input, loading, meter } from "../parts.js";
@@ -70,7 +71,7 @@ export function entitiesPage(place) {
 /** @param {{text: string}} state @param {number} all */
 function nothing(state, all) {
   if (all) return card("", empty("No entity fits", `Nothing here has ${state.text ? `“${state.text}” in its name` : "this kind"}.`));
-  return card("", empty("There is no queue or topic yet", "Create one here, or with the command line:", codeBlock("shardbus queue create orders\nshardbus send orders \"two teapots\"", "Commands")));
+  return card("", empty("There is no queue or topic yet", "Create one here, or with the command line:", codeBlock([command("queue", "create", "orders"), command("send", "orders", "two teapots")].join("\n"), "Commands")));
 }
 
 /** @param {EntityRow[]} rows @param {{text: string, kind: string, sort: string}} state */
@@ -104,5 +105,6 @@ function list(rows, state, keep) {
     { title: "Out/s", head: sorter("out", "Out"), class: "number wide", cell: (row) => rate(row.out_per_s) },
     { title: "Oldest", head: sorter("age", "Oldest"), class: "number wide", cell: (row) => { const age = ageMs(row); return age === null ? h("span", { class: "zero" }, "–") : coarse(age); } },
     { title: "Size", head: sorter("size", "Size"), class: "number wide", cell: (row) => [size(row.size_bytes), " ", meter(row.size_bytes, row.size_bytes_max), h("span", { class: "muted small" }, ` ${percent(row.size_bytes, row.size_bytes_max)}`)] },
+    { title: "Maximum size", class: "number wide extra", cell: (row) => h("span", { class: row.kind === "subscription" ? "zero" : "", title: "Size of a fragment times fragments" }, sizeMaxText(row)) },
   ] });
 }

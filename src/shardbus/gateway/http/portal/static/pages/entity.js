@@ -11,6 +11,7 @@ import { deadLettersTab } from "./deadletters.js";
 import { star } from "./entities.js";
 import { fragmentsTab } from "./fragments.js";
 import { messagesTab } from "./messages.js";
+import { reportTab } from "./report.js";
 import { rulesTab } from "./rules.js";
 import { deferredTab, scheduledTab } from "./scheduled.js";
 import { sessionsTab } from "./sessions.js";
@@ -24,7 +25,7 @@ import { summaryTab } from "./summary.js";
 /** @type {Record<string, (context: Context) => Tab>} */
 const TABS = {
   summary: summaryTab, fragments: fragmentsTab, messages: messagesTab, "dead-letters": deadLettersTab, scheduled: scheduledTab, deferred: deferredTab,
-  sessions: sessionsTab, rules: rulesTab, subscriptions: subscriptionsTab, access: accessTab, settings: settingsTab,
+  sessions: sessionsTab, rules: rulesTab, subscriptions: subscriptionsTab, report: reportTab, access: accessTab, settings: settingsTab,
 };
 
 /** @param {string} tab */
@@ -91,6 +92,7 @@ function tabList({ name, entity }) {
     ["deferred", numbered("Deferred", runtime.deferred), !isTopic],
     ["sessions", "Sessions", Boolean(entity.description.requires_session)],
     ["rules", "Rules", kind === "subscription"],
+    ["report", "Report", Boolean(entity.description.lifecycle)],
     ["access", "Access", kind !== "subscription"],
     ["settings", "Settings", true],
   ];

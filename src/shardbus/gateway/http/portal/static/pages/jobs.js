@@ -2,15 +2,14 @@
 
 import { ApiError, del, download, get, post } from "../api.js";
 import { notify, redraw } from "../app.js";
-import { data, isSubscription, loadOverview, shortName, topicOf } from "../data.js";
+import { data, isSubscription, loadOverview, shortName, sistersOf, topicOf } from "../data.js";
 import { dialogButtons, openDialog } from "../dialog.js";
-import { diffView } from "../diff.js";
 import { h } from "../dom.js";
 import { count, plural, size } from "../format.js";
 import { refreshNow } from "../live.js";
-import { anchor, area, badge, banner, button, card, checkbox, empty, field, input, loading, moment, progress } from "../parts.js";
+import { anchor, badge, banner, button, card, checkbox, choice, empty, field, input, loading, moment, progress } from "../parts.js";
 import { entityLink } from "../router.js";
-import { propertiesOf, propertyRows } from "./send.js";
+import { editOf, editor, newEdit } from "./edits.js";
 
 const DEAD = "/$DeadLetterQueue";
 const VERBS = /** @type {Record<string, [string, string]>} */ ({ resubmit: ["Resubmit", "Resubmitted"], move: ["Move", "Moved"], delete: ["Delete", "Deleted"], export: ["Export", "Exported"] });
@@ -23,6 +22,13 @@ export function isOver(job) {
 /** @param {string} line */
 function jobsPath(line) {
   return `entities/${encodeURIComponent(line)}/jobs`;
+}
+
+/** How far a job is. Where a filter selects, only its end knows how many messages it was about. @param {any} job */
+function doneText(job) {
+  const members = Object.keys(job.selection ?? {});
+  if (members.every((member) => member === "numbers")) return `${count(job.done)} of ${count(job.selection?.numbers?.length ?? job.total)} done`;
+  return isOver(job) ? `${plural(job.done, "message")} done` : `${count(job.done)} done; ${count(job.examined)} of ${count(job.total)} looked at`;
 }
 
 /** @param {any} job @param {() => unknown} refresh */
@@ -38,7 +44,7 @@ function jobCard(job, refresh) {
         job.export_bytes && isOver(job) ? button(`Download ${size(job.export_bytes)}`, () => download(`${path}/export`, `${job.id}.jsonl`), { class: "small" }) : null,
         isOver(job) ? button("Forget", async () => { await del(path); await refresh(); }, { class: "small" }) : button("Stop", async () => { await post(`${path}/stop`); await refresh(); }, { class: "small", kind: "danger", disabled: job.state === "stopping" }))),
     isOver(job) ? null : progress(job.examined, job.total, `${verb} ${job.entity}`),
-    h("p", { class: "small muted", role: "status" }, `${count(job.done)} of ${count(job.total)} done`, job.skipped ? `, ${count(job.skipped)} skipped` : "", job.failed ? `, ${count(job.failed)} failed` : "", job.restarts ? `, continued after ${plural(job.restarts, "restart")}` : "", "."),
+    h("p", { class: "small muted", role: "status" }, doneText(job), job.skipped ? `, ${count(job.skipped)} skipped` : "", job.failed ? `, ${count(job.failed)} failed` : "", job.restarts ? `, continued after ${plural(job.restarts, "restart")}` : "", "."),
     job.error ? h("p", { class: "field-error" }, job.error) : null,
     job.warnings?.length ? banner("warn", job.warnings.join(" ")) : null);
 }
@@ -79,17 +85,13 @@ export function jobsPage() {
  * @property {"resubmit" | "move" | "delete" | "export"} action
  * @property {Record<string, unknown>} selection
  * @property {number} total how many messages it is about
+ * @property {string} [what] what they are, where that is not their number
  * @property {any} [sample] a message in full: the job begins with a dialog to edit
+ * @property {string[]} [samples] numbers of messages on which an edit is tried
+ * @property {string} [word] must be typed before it begins
+ * @property {boolean} [hasNoCopy] a copy is kept only where that is asked for
  * @property {() => unknown} [then]
  */
-
-/** Sisters that would get the resubmitted letters of a subscription too. @param {string} line */
-function sisters(line) {
-  const name = line.replace(DEAD, "");
-  if (!isSubscription(name)) return [];
-  const prefix = `${topicOf(name)}/Subscriptions/`.toLowerCase();
-  return (data.overview?.entities ?? []).filter((row) => row.name.toLowerCase().startsWith(prefix) && row.name !== name).map((row) => shortName(row.name));
-}
 
 /** @param {string[]} others @param {string} own */
 function sisterWarning(others, own) {
@@ -97,21 +99,33 @@ function sisterWarning(others, own) {
   return banner("warn", h("strong", null, "Other subscriptions get them too. "), `Dead letters of a subscription are sent to its topic ${topicOf(own)}: if their rules match, ${others.slice(0, 5).join(", ")}${others.length > 5 ? " and others" : ""} will receive these messages again.`);
 }
 
+/** Seconds in which a deletion of many messages can be cancelled. */
+const COUNTDOWN_S = 5;
+
 /** @param {Wanted} wanted */
 export function openJob(wanted) {
-  const { line, action, selection, total, sample } = wanted;
+  const { line, action, selection, total, sample, word } = wanted;
   const own = line.replace(DEAD, "");
-  const before = sample?.body_text ?? "";
-  const state = { destination: "", hasBackup: action === "delete", body: before, isBodyChanged: false, rows: /** @type {import("./send.js").Row[]} */ ([]), removed: "", label: "", contentType: "" };
+  const isBulk = action === "delete" && total !== 1;
+  const edit = sample ? newEdit(line, sample, wanted.samples ?? [], total) : null;
+  const state = { destination: "", where: "topic", hasBackup: action === "delete" && !wanted.hasNoCopy, typed: "", left: 0, isClosed: false };
   const names = (data.overview?.entities ?? []).filter((row) => row.kind !== "subscription" && row.name !== own).map((row) => row.name);
-  const others = action === "resubmit" ? sisters(line) : [];
+  const isOfTopic = action === "resubmit" && isSubscription(own);
+  const others = isOfTopic ? sistersOf(own).map((row) => shortName(row.name)) : [];
   const [verb] = VERBS[action];
   const begin = async () => {
     /** @type {Record<string, unknown>} */
     const body = { action, selection };
     if (action === "move") body.destination = state.destination;
+    if (isOfTopic && state.where === "own") body.destination = own;
     if (state.hasBackup && action !== "export") body.backup = true;
-    if (sample) body.edit = editOf(state, before);
+    if (edit) body.edit = editOf(edit);
+    // Nothing was asked of the bus yet: whoever closes the dialog or the page has cancelled it.
+    for (state.left = isBulk ? COUNTDOWN_S : 0; state.left > 0 && !state.isClosed; state.left--) {
+      redraw();
+      await new Promise((resolve) => { setTimeout(resolve, 1000); });
+    }
+    if (state.isClosed) return;
     try {
       await post(jobsPath(line), body);
     } catch (error) {
@@ -123,47 +137,21 @@ export function openJob(wanted) {
     refreshNow();
   };
   openDialog({
-    title: `${sample ? "Edit and resubmit" : verb} ${plural(total, "message")} of ${own}`, isWide: Boolean(sample),
+    title: `${sample ? "Edit and resubmit" : verb} ${wanted.what ?? plural(total, line.includes("$") ? "dead letter" : "message")} of ${own}`, isWide: Boolean(sample),
+    onclose: () => { state.isClosed = true; if (edit) clearTimeout(edit.timer); },
     view: (dialog) => [
-      sample ? edits(state, before, total) : null,
+      edit ? editor(edit) : null,
       action === "move" ? field("Move to", (_, props) => [input({ ...props, value: state.destination, list: "move-names", autofocus: true, onvalue: (/** @type {string} */ value) => { state.destination = value.trim(); } }), h("datalist", { id: "move-names" }, names.map((name) => h("option", { key: name, value: name })))], { id: "move-to", hint: "A queue or a topic. Each message leaves here and arrives there in one transaction." }) : null,
-      sisterWarning(others, own),
+      isOfTopic ? h("div", { class: "stack", style: { gap: ".4rem" } }, h("span", { class: "strong" }, "Send them to"),
+        choice("Send them to", [["topic", `The topic ${topicOf(own)}`], ["own", "This subscription only"]], state.where, (value) => { state.where = value; }),
+        state.where === "own" ? h("p", { class: "muted" }, "They arrive here again, whatever its rules say, and nowhere else. This needs the right Manage on the topic.") : sisterWarning(others, own)) : null,
       action === "resubmit" ? h("p", { class: "muted" }, "Each message is removed here and sent again in one transaction: none is lost and none is duplicated.") : null,
-      action === "delete" ? h("p", null, "They will be removed for ever.") : null,
+      action === "delete" ? h("p", null, "They will be removed for ever. ", word === undefined ? "" : "Locked, scheduled and deferred messages stay. ", "The bus does it: this page may be closed when it has begun.") : null,
       action === "export" ? h("p", { class: "muted" }, "The messages stay. The file has one JSON line for each, and `shardbus send` takes it again.") : null,
       action === "export" ? null : checkbox("Keep a copy as JSON lines", state.hasBackup, (value) => { state.hasBackup = value; }, { hint: "Download it later from the job; it can be sent again." }),
-      dialogButtons(dialog, verb, begin, { kind: action === "delete" ? "danger" : "primary", isDisabled: action === "move" && !state.destination }),
+      word === undefined ? null : field(`Type ${word} to confirm`, (_, props) => input({ ...props, value: state.typed, onvalue: (/** @type {string} */ value) => { state.typed = value; } }), { id: "job-word" }),
+      state.left ? banner("warn", h("span", { role: "timer" }, `Deletion begins in ${state.left} s. `), "Nothing is deleted yet: Cancel prevents it.") : null,
+      dialogButtons(dialog, verb, begin, { kind: action === "delete" ? "danger" : "primary", busy: state.left ? `${verb} in ${state.left} s` : "", isDisabled: (action === "move" && !state.destination) || (word !== undefined && state.typed !== word) }),
     ],
   });
-}
-
-/** @param {any} state @param {string} before @param {number} total */
-function edits(state, before, total) {
-  return [
-    total > 1 ? banner("warn", `A changed body replaces the body of all ${count(total)} messages. Leave it as it is to change only properties and fields.`) : null,
-    field("Body", (_, props) => area({ ...props, rows: 8, value: state.body, onvalue: (/** @type {string} */ value) => { state.body = value; } }), { id: "edit-body" }),
-    h("h3", null, "Changes"), diffView(before, state.body),
-    h("div", { class: "fields" },
-      field("New subject (label)", (_, props) => input({ ...props, value: state.label, placeholder: "unchanged", onvalue: (/** @type {string} */ value) => { state.label = value; } }), { id: "edit-label" }),
-      field("New content type", (_, props) => input({ ...props, value: state.contentType, placeholder: "unchanged", onvalue: (/** @type {string} */ value) => { state.contentType = value; } }), { id: "edit-type" }),
-      field("Remove properties", (_, props) => input({ ...props, value: state.removed, placeholder: "names, separated by commas", onvalue: (/** @type {string} */ value) => { state.removed = value; } }), { id: "edit-remove" })),
-    propertyRows(state.rows, "Set properties"),
-  ];
-}
-
-/** @param {any} state @param {string} before */
-function editOf(state, before) {
-  /** @type {Record<string, unknown>} */
-  const edit = {};
-  if (state.body !== before) edit.body = state.body;
-  const remove = state.removed.split(",").map((/** @type {string} */ name) => name.trim()).filter(Boolean);
-  const set = propertiesOf(state.rows);
-  if (remove.length || Object.keys(set).length) edit.properties = { set, remove };
-  /** @type {Record<string, string>} */
-  const fields = {};
-  if (state.label) fields.subject = state.label;
-  if (state.contentType) fields.content_type = state.contentType;
-  if (Object.keys(fields).length) edit.fields = fields;
-  if (!Object.keys(edit).length) throw new Error("Nothing is changed: change something, or use Resubmit.");
-  return edit;
 }

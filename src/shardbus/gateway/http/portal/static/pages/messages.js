@@ -2,11 +2,12 @@
 
 import { post } from "../api.js";
 import { MessageBrowser } from "../browser.js";
+import { command } from "../commands.js";
 import { isSubscription, topicOf } from "../data.js";
 import { confirm } from "../dialog.js";
 import { h } from "../dom.js";
 import { plural } from "../format.js";
-import { button, codeBlock, empty } from "../parts.js";
+import { banner, button, codeBlock, empty } from "../parts.js";
 import { jobCards, openJob } from "./jobs.js";
 import { openSend } from "./send.js";
 
@@ -15,34 +16,50 @@ export function messagesTab(context) {
   const { name, place } = context;
   const target = isSubscription(name) ? topicOf(name) : name;
   const jobs = jobCards(name);
+  const hasSessions = () => Boolean(context.entity.description.requires_session);
   const remove = (/** @type {string[]} */ numbers) => openJob({ line: name, action: "delete", selection: { numbers }, total: numbers.length, then: () => jobs.refresh() });
   const browser = new MessageBrowser({
     line: name, target, place,
-    actions: (message) => [button("Send an edited copy", () => openSend(target, message.resend)), message.state === "active" ? button("Delete", () => remove([message.number]), { kind: "danger" }) : null],
+    note: () => (hasSessions() ? banner("info", "Messages of a session belong to whoever holds it: they cannot be moved or deleted one by one. Receive them with their session, or use Purge.") : null),
+    actions: (message) => [button("Send an edited copy", () => openSend(target, message.resend)), message.state === "active" && !hasSessions() ? button("Delete", () => remove([message.number]), { kind: "danger" }) : null],
     chosenActions: (numbers) => [
-      button("Move", () => openJob({ line: name, action: "move", selection: { numbers }, total: numbers.length, then: () => jobs.refresh() }), { class: "small" }),
+      hasSessions() ? null : button("Move", () => openJob({ line: name, action: "move", selection: { numbers }, total: numbers.length, then: () => jobs.refresh() }), { class: "small" }),
       button("Export", () => openJob({ line: name, action: "export", selection: { numbers }, total: numbers.length, then: () => jobs.refresh() }), { class: "small" }),
-      button("Delete", () => remove(numbers), { class: "small", kind: "danger" })],
-    none: empty("No messages", "Nothing waits here. Send one:", codeBlock(`shardbus send '${target.replaceAll("'", "'\\''")}' "two teapots"`, "Command")),
+      hasSessions() ? null : button("Delete", () => remove(numbers), { class: "small", kind: "danger" })],
+    none: empty("No messages", "Nothing waits here. Send one:", codeBlock(command("send", target, "two teapots"), "Command")),
   });
   return {
-    refresh: async () => { await Promise.all([browser.begin(), jobs.refresh().catch(() => undefined)]); },
+    refresh: async () => {
+      const before = told(jobs.all());
+      await Promise.all([browser.begin(), jobs.refresh().catch(() => undefined)]);
+      if (before && before !== told(jobs.all())) void browser.search();
+    },
     leave: () => browser.leave(),
     view: () => [
       h("div", { class: "actions" }, button("Send a message", () => openSend(target), { kind: "primary" }), button("Search again", () => browser.search()),
         button("Export all", () => openJob({ line: name, action: "export", selection: {}, total: context.entity.runtime.active, then: () => jobs.refresh() })),
-        context.entity.runtime.active ? button("Purge", () => purge(context, browser), { kind: "danger" }) : null),
+        context.entity.runtime.active ? button("Purge", () => (hasSessions() ? purgeSessions(context, browser) : purge(context, () => jobs.refresh())), { kind: "danger" }) : null),
       jobs.draw(), browser.draw(),
     ],
   };
 }
 
-/** @param {import("./entity.js").Context} context @param {MessageBrowser} browser */
-function purge(context, browser) {
+/** Changes when a job begins or ends. @param {any[]} jobs */
+function told(jobs) {
+  return ` ${jobs.map((job) => `${job.id}${job.state}`).join()}`;
+}
+
+/** The bus does it, so a closed page ends nothing. @param {import("./entity.js").Context} context @param {() => unknown} then */
+function purge({ name, entity }, then) {
+  openJob({ line: name, action: "delete", selection: { states: ["active"] }, total: entity.runtime.active, what: `all ${plural(entity.runtime.active, "active message")}`, word: name, hasNoCopy: true, then });
+}
+
+/** Only the holder of a session can remove its messages, so this is a request for each part. @param {import("./entity.js").Context} context @param {MessageBrowser} browser */
+function purgeSessions(context, browser) {
   const { name, entity } = context;
   confirm({
     title: `Remove all active messages of ${name}?`, word: name, label: "Remove all of them",
-    text: h("p", null, `${plural(entity.runtime.active, "message")} will be removed for ever, without a copy. Export them first if somebody may need them. Locked, scheduled and deferred messages stay.`),
+    text: h("p", null, `${plural(entity.runtime.active, "message")} will be removed for ever, without a copy. Export them first if somebody may need them. Locked, scheduled and deferred messages and sessions that somebody holds stay. Keep this page open until it is done.`),
     action: async () => {
       for (let hasMore = true; hasMore;) hasMore = (await post(`entities/${encodeURIComponent(name)}/messages/purge`, {})).has_more;
       await browser.search();

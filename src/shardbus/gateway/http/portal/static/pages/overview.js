@@ -1,9 +1,10 @@
 /** The namespace at a glance: health, rates, the fullest entities, dead letters, skew. */
 
 import { get } from "../api.js";
-import { data, loadOverview } from "../data.js";
+import { command } from "../commands.js";
+import { data, loadOverview, sizeMaxText } from "../data.js";
 import { h } from "../dom.js";
-import { ago, atLeast, compact, count, duration, plural, rate } from "../format.js";
+import { ago, atLeast, compact, coarse, count, plural, rate, size } from "../format.js";
 import { anchor, badge, banner, card, codeBlock, empty, figure, loading } from "../parts.js";
 import { plot } from "../plot.js";
 import { entityLink, link } from "../router.js";
@@ -37,11 +38,17 @@ function limited() {
   return card("", empty("You see a part of the namespace", "Your key has rights on some entities only, not on the namespace. Open one by its address, for instance with the search, or sign in with a key of the namespace."));
 }
 
+/** A bus where nothing happens answers with the same overview, so its clock is no measure. @param {import("../data.js").Overview} overview */
+function uptime(overview) {
+  const began = Date.parse(overview.started_at);
+  return coarse(Math.max(1000, Date.parse(overview.sampled_at) - began, Date.now() - began));
+}
+
 /** @param {import("../data.js").Overview} overview */
 function head(overview) {
   const { namespace } = overview;
   return h("div", { class: "page-head" }, h("div", { class: "titles" }, h("h1", null, namespace.name),
-    h("div", { class: "row muted" }, badge(namespace.tier, "accent"), `version ${namespace.version}, up for ${duration(Date.parse(overview.sampled_at) - Date.parse(overview.started_at))}`)),
+    h("div", { class: "row muted" }, badge(namespace.tier, "accent"), `version ${namespace.version}, up for ${uptime(overview)}`)),
   h("div", { class: "actions" },
     h("a", { class: "button", href: link(["create", "topic"]) }, "Create a topic"),
     h("a", { class: "button primary", href: link(["create", "queue"]) }, "Create a queue")));
@@ -58,6 +65,7 @@ function figures(overview) {
     figure("Out", rate(totals.out_per_s), "messages completed or gone"),
     figure("Dead letters", atLeast(totals.dead_letter, totals.is_partial), totals.dead_letter ? "see below" : "none", { class: totals.dead_letter ? "bad" : "", href: link(["entities"], { sort: "dead_letter" }) }),
     figure("Entities", count(namespace.entities), `of ${count(namespace.entities_max)}; ${count(namespace.partitioned_entities)} partitioned`, { href: link(["entities"]) }),
+    figure("Stored", size(totals.size_bytes), `of ${size(overview.entities.filter((row) => row.kind !== "subscription").reduce((sum, row) => sum + row.size_bytes_max, 0))} at most`, { href: link(["entities"], { sort: "size" }) }),
     figure("Brokers", `${serving} of ${brokers.length}`, out ? plural(out, "fragment does not serve", "fragments do not serve") : "all fragments serve", { class: out || serving < brokers.length ? "bad" : "good", href: link(["brokers"]) }));
 }
 
@@ -69,7 +77,7 @@ function problems(overview) {
 }
 
 function first() {
-  return card("", empty("The namespace is empty", "Create a queue and send the first message:", codeBlock("shardbus queue create orders\nshardbus send orders \"two teapots\"\nshardbus receive orders", "Commands")));
+  return card("", empty("The namespace is empty", "Create a queue and send the first message:", codeBlock([command("queue", "create", "orders"), command("send", "orders", "two teapots"), command("receive", "orders")].join("\n"), "Commands")));
 }
 
 /** @param {import("../data.js").Overview} overview @param {import("../plot.js").History | null} history */
@@ -81,19 +89,20 @@ function body(overview, history) {
     h("div", { class: "grid" },
       card("", plot({ id: "overview-rates", title: "Messages per second", history, format: rate, lines: [{ member: "in_per_s", name: "In", class: "in" }, { member: "out_per_s", name: "Out", class: "out" }] })),
       card("", plot({ id: "overview-depth", title: "Active messages", history, format: compact, lines: [{ member: "active", name: "Active", class: "plain" }], least: 10 }))),
-    h("div", { class: "grid" },
+    h("div", { class: dead.length ? "grid start" : "stack" },
       card("Most messages waiting", deepest.length ? table({ label: "Entities with the most messages", rows: deepest, key: (row) => row.name, columns: [
         { title: "Name", isHead: true, cell: nameCell },
         { title: "Active", class: "number", cell: (row) => atLeast(row.active, row.is_partial) },
         { title: "In/s", class: "number wide", cell: (row) => rate(row.in_per_s) },
         { title: "Out/s", class: "number wide", cell: (row) => rate(row.out_per_s) },
         { title: "Oldest", class: "number", cell: (row) => (row.oldest_at ? ago(row.oldest_at) : "–") },
+        { title: "Maximum size", class: "number wide", cell: (row) => h("span", { class: row.kind === "subscription" ? "zero" : "" }, sizeMaxText(row)) },
       ] }) : empty("Nothing waits", "All messages are received."), { class: "flush" }),
-      card("Dead letters", dead.length ? table({ label: "Entities with dead letters", rows: dead, key: (row) => row.name, columns: [
+      dead.length ? card("Dead letters", table({ label: "Entities with dead letters", rows: dead, key: (row) => row.name, columns: [
         { title: "Name", isHead: true, cell: nameCell },
         { title: "Dead letters", class: "number", cell: (row) => h("span", { class: "badnum" }, atLeast(row.dead_letter + row.transfer_dead_letter, row.is_partial)) },
         { title: "", class: "number", cell: (row) => anchor(entityLink(row.name, "dead-letters"), "Open the desk", { "aria-label": `Open the desk of ${row.name}` }) },
-      ] }) : empty("No dead letters", "Every message was completed or still waits."), { class: "flush" })),
+      ] }), { class: "flush" }) : null),
     skew(overview),
   ];
 }

@@ -2,13 +2,14 @@
 
 import { del, get, post, put } from "../api.js";
 import { notify, redraw } from "../app.js";
+import { command } from "../commands.js";
 import { data, loadOverview } from "../data.js";
 import { confirm, dialogButtons, openDialog } from "../dialog.js";
 import { h } from "../dom.js";
-import { ago, compact, count, duration, rate } from "../format.js";
+import { ago, compact, count, duration, rate, sentence } from "../format.js";
 import { refreshNow } from "../live.js";
-import { anchor, badge, button, card, checkbox, choice, codeBlock, empty, facts, field, figure, icon, input, loading, progress, select } from "../parts.js";
-import { plot } from "../plot.js";
+import { anchor, badge, banner, button, card, checkbox, choice, codeBlock, empty, facts, field, figure, icon, input, loading, progress, select } from "../parts.js";
+import { band, plot } from "../plot.js";
 import { entityLink, go, link } from "../router.js";
 import { openapi } from "../routes.js";
 import { table } from "../table.js";
@@ -35,9 +36,9 @@ export function pipelinesPage() {
         { title: "State", cell: (one) => badge(one.state, LOOKS[one.state], one.last_error) },
         { title: "Rows", class: "number", cell: (one) => count(one.progress.rows_total) },
         { title: "Rows/s", class: "number wide", cell: (one) => rate(one.progress.rows_per_s) },
-        { title: "Waiting", class: "number", cell: (one) => count(one.progress.backlog) },
+        { title: "Waiting", class: "number", cell: (one) => (one.progress.at ? count(one.progress.backlog) : "–") },
         { title: "Last batch", class: "number wide", cell: (one) => (one.progress.at ? ago(one.progress.at) : "–") },
-      ] }), { class: "flush" }) : card("", empty("No pipelines", "A capture writes the messages of a queue to Parquet files or a Delta table; a replay sends rows back.", codeBlock("shardbus pipeline create archive --entity orders --start", "Command"))),
+      ] }), { class: "flush" }) : card("", empty("No pipelines", "A capture writes the messages of a queue to Parquet files or a Delta table; a replay sends rows back; SQL and Python transform messages on their way.", codeBlock(command("pipeline", "create", "archive", "--entity", "orders", "--keep", "--start"), "Command"))),
     ],
   };
 }
@@ -45,12 +46,12 @@ export function pipelinesPage() {
 /** @param {string} name @returns {import("../app.js").Page} */
 export function pipelinePage(name) {
   const path = `pipelines/${encodeURIComponent(name)}`;
-  /** @type {{pipeline: any, history: import("../plot.js").History | null, log: string[], isFollowing: boolean}} */
-  const state = { pipeline: null, history: null, log: [], isFollowing: true };
+  /** @type {{pipeline: any, history: any, log: string[], isFollowing: boolean, step: string}} */
+  const state = { pipeline: null, history: null, log: [], isFollowing: true, step: "5s" };
   return {
     title: name,
     refresh: async () => {
-      const [pipeline, history, log] = await Promise.all([get(path), get(`${path}/history`, { query: { step: "5s" } }).catch(() => null), get(`${path}/logs`, { query: { top: 200 } }), loadOverview()]);
+      const [pipeline, history, log] = await Promise.all([get(path), get(`${path}/history`, { query: { step: state.step } }).catch(() => null), get(`${path}/logs`, { query: { top: 200 } }), loadOverview()]);
       Object.assign(state, { pipeline, history, log: log.lines });
     },
     view: () => {
@@ -60,14 +61,18 @@ export function pipelinePage(name) {
       return [
         h("div", { class: "crumbs" }, anchor(link(["pipelines"]), "Pipelines")),
         h("div", { class: "page-head" }, h("div", { class: "titles" }, h("div", { class: "row" }, h("h1", null, name), badge(pipeline.kind, "accent"), badge(pipeline.state, LOOKS[pipeline.state]))), actions(name, path, pipeline)),
+        pipeline.state === "starting" ? banner("info", "Spark starts, which takes up to a minute. The log below shows what it does.") : null,
         pipeline.last_error ? h("div", { class: "error-box", role: "alert" }, h("strong", null, "Last error"), h("p", null, pipeline.last_error), h("p", { class: "muted small" }, "The log below has the details. A failing pipeline is started again by itself, later and later.")) : null,
         h("div", { class: "figures" },
           figure("Rows", count(done.rows_total), done.rows_planned ? `of ${count(done.rows_planned)}` : "since the start of the bus"),
           figure("Rows per second", rate(done.rows_per_s), done.at ? `last batch ${ago(done.at)}` : "no batch yet"),
-          figure("Waiting", count(done.backlog), "when the last batch ended", { class: done.backlog > 100_000 ? "warn" : "" }),
+          figure("Waiting", done.at ? count(done.backlog) : "–", done.at ? "when the last batch ended" : "known after the first batch", { class: done.backlog > 100_000 ? "warn" : "" }),
           figure("Batch", done.batch_ms ? duration(done.batch_ms) : "–", `number ${count(done.batch)}, ${count(done.rows)} rows`),
           figure("Starts", count(pipeline.starts), "of its driver")),
         done.rows_planned ? progress(done.rows_total, done.rows_planned, `Progress of ${name}`) : null,
+        h("div", { class: "row" }, choice("Time", [["5s", "Last hour"], ["1m", "Last day"]], state.step, (value) => { state.step = value; state.history = null; refreshNow(); }), h("span", { class: "spring" }),
+          anchor(entityLink(pipeline.entity.replace(/\/\$.*$/, ""), "report"), `Report on ${pipeline.entity.replace(/\/\$.*$/, "")}`)),
+        card("", band({ id: `${name}-states`, title: "States", history, looks: LOOKS })),
         h("div", { class: "grid three" },
           card("", plot({ id: `${name}-rows`, title: "Rows per second", history, format: rate, lines: [{ member: "rows_per_s", name: "Rows", class: "in" }] })),
           card("", plot({ id: `${name}-lag`, title: "Waiting rows (lag)", history, format: compact, least: 10, lines: [{ member: "backlog", name: "Waiting", class: "age" }] })),
@@ -88,7 +93,7 @@ function toEnd(element) {
 /** @param {any} pipeline @returns {[string, import("../dom.js").Child][]} */
 function definition(pipeline) {
   const hidden = new Set(["name", "state", "starts", "last_error", "progress", "incarnation", "kind"]);
-  return Object.entries(pipeline).filter(([member, value]) => !hidden.has(member) && value !== "" && value !== null).map(([member, value]) => [member.replaceAll("_", " "),
+  return Object.entries(pipeline).filter(([member, value]) => !hidden.has(member) && value !== "" && value !== null).map(([member, value]) => [sentence(member),
     member === "entity" ? anchor(entityLink(String(value).replace(/\/\$.*$/, "")), String(value)) : typeof value === "boolean" ? (value ? "yes" : "no") : typeof value === "object" ? JSON.stringify(value) : member.endsWith("_ms") ? duration(Number(value)) : String(value)]);
 }
 
@@ -97,7 +102,8 @@ function actions(name, path, pipeline) {
   const isOff = pipeline.state === "stopped" || pipeline.state === "finished";
   return h("div", { class: "actions" },
     isOff ? button([icon("play"), "Start"], async () => { await post(`${path}/start`); notify(`Starting ${name}.`); refreshNow(); }, { kind: "primary", disabled: pipeline.state === "finished" })
-      : button([icon("pause"), "Stop"], async () => { await post(`${path}/stop`); notify(`Stopping ${name} after its present batch.`); refreshNow(); }, { disabled: pipeline.state === "stopping" }),
+      : button([icon("pause"), "Stop"], async () => { await post(`${path}/stop`); notify(`Stopping ${name}; the next start continues its batch.`); refreshNow(); }, { disabled: pipeline.state === "stopping" }),
+    pipeline.state === "stopped" ? button("Finish", async () => { await post(`${path}/stop?finish=1`); notify(`Finishing ${name}: what its last batch claimed is completed.`); refreshNow(); }, { title: "Complete what the last batch has claimed, and claim nothing new" }) : null,
     button("Delete", () => confirm({ title: `Delete the pipeline ${name}?`, word: name, label: "Delete", text: h("p", null, "Its definition and its reader are deleted. What it captured or sent stays."), action: async () => { await del(path); notify(`Deleted ${name}.`); go(link(["pipelines"])); } }), { kind: "danger", disabled: !isOff, title: isOff ? "" : "Stop it first" }));
 }
 
@@ -132,7 +138,7 @@ function openCreate() {
     title: "Create a pipeline", isWide: true,
     view: (dialog) => [
       choice("Kind", Object.keys(schemas).map((kind) => [kind, kind]), state.kind, (value) => { state.kind = value; }),
-      h("p", { class: "muted" }, schemas[state.kind].description),
+      h("p", { class: "muted" }, schemas[state.kind].description, state.kind === "capture" ? (state.values.keep ? " They stay on the bus." : " They are completed, and so leave the bus, once they are in files; Keep leaves them.") : ""),
       h("div", { class: "fields" },
         field("Name", (_, props) => input({ ...props, value: state.name, autofocus: true, placeholder: "archive", onvalue: (/** @type {string} */ value) => { state.name = value; } }), { id: "pipeline-name" }),
         Object.entries(schemas[state.kind].properties).filter(([member, schema]) => member !== "kind" && !(/** @type {any} */ (schema)).$ref).map(([member, schema]) => schemaField(member, schema, state.values, names))),
@@ -145,7 +151,7 @@ function openCreate() {
 
 /** @param {string} member @param {any} schema @param {Record<string, any>} values @param {string[]} names */
 function schemaField(member, schema, values, names) {
-  const label = member.charAt(0).toUpperCase() + member.slice(1).replaceAll("_", " ");
+  const label = sentence(member);
   const id = `pipeline-${member}`;
   const value = values[member] ?? schema.default;
   if (schema.type === "boolean") return h("div", { key: member }, checkbox(label, Boolean(value), (is) => { values[member] = is; }, { hint: schema.description }));

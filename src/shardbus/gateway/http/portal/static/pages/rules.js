@@ -2,18 +2,20 @@
 
 import { del, get, post, put } from "../api.js";
 import { notify, redraw } from "../app.js";
-import { data, loadProperties, topicOf } from "../data.js";
+import { data, loadProperties, sistersOf, topicOf } from "../data.js";
 import { confirm, dialogButtons, openDialog } from "../dialog.js";
 import { h } from "../dom.js";
-import { count, plural } from "../format.js";
+import { count, plural, shortNumber } from "../format.js";
 import { refreshNow } from "../live.js";
-import { area, badge, button, card, choice, empty, errorBox, field, icon, input, loading, moment, select } from "../parts.js";
+import { area, badge, banner, button, card, checkbox, choice, empty, errorBox, field, icon, input, loading, moment, select } from "../parts.js";
 import { table } from "../table.js";
 
 /** @typedef {{name: string, type: string, value: string}} Value */
 /** @typedef {{name: string, kind: string, expression: string, parameters: Value[], fields: [string, string][], properties: Value[], action: string, actionParameters: Value[]}} Draft */
 
 const TEST_COUNT = 200;
+// As many as the API takes.
+const SOURCES_MAX = 8;
 const CHECK_MS = 350;
 const VALUE_TYPES = /** @type {[string, string][]} */ (["string", "int", "long", "double", "boolean", "datetime", "guid"].map((one) => [one, one]));
 
@@ -22,27 +24,37 @@ export function rulesTab(context) {
   const { name } = context;
   /** @type {any[] | null} */
   let rules = null;
+  const load = async () => { rules = (await get(`entities/${encodeURIComponent(name)}/rules`, { query: { top: 1000 } })).rules; };
   return {
     refresh: async () => {
       await loadProperties();
-      rules = (await get(`entities/${encodeURIComponent(name)}/rules`, { query: { top: 1000 } })).rules;
+      await load();
     },
     view: () => {
       if (!rules) return loading();
       return [
-        h("div", { class: "actions" }, button([icon("plus"), "Add a rule"], () => openRule(name, null), { kind: "primary" })),
+        h("div", { class: "actions" }, button([icon("plus"), "Add a rule"], () => openRule(name, null, rules ?? [], load), { kind: "primary" })),
+        rules.length > 1 ? openWarning(rules) : null,
         rules.length ? card("", table({ label: "Rules", rows: rules, key: (rule) => rule.name, columns: [
           { title: "Rule", isHead: true, class: "break", cell: (rule) => rule.name },
           { title: "Filter", class: "break", cell: (rule) => filterText(rule.filter) },
           { title: "Action", class: "break wide", cell: (rule) => (rule.action ? h("code", null, rule.action) : "") },
           { title: "Created", class: "wide", cell: (rule) => moment(rule.created_at) },
           { title: "", class: "number", cell: (rule) => h("span", { class: "actions" },
-            button("Edit", () => openRule(name, rule), { class: "small", "aria-label": `Edit the rule ${rule.name}` }),
+            button("Edit", () => openRule(name, rule, rules ?? [], load), { class: "small", "aria-label": `Edit the rule ${rule.name}` }),
             button("Delete", () => remove(name, rule.name), { class: "small", kind: "danger", "aria-label": `Delete the rule ${rule.name}` })) },
         ] }), { class: "flush" }) : card("", empty("No rules", `Without a rule no message of ${topicOf(name)} arrives here. Add one; a filter that is always true lets everything in.`)),
       ];
     },
   };
+}
+
+const DEFAULT_RULE = "$Default";
+
+/** Rules are alternatives: beside one that matches every message, filters select nothing. @param {any[]} rules */
+function openWarning(rules) {
+  const open = rules.find((rule) => rule.filter.kind === "true");
+  return open ? banner("warn", h("strong", null, `${open.name} matches every message. `), "A message arrives if any rule matches it: the filters of the other rules select nothing until that rule is deleted.") : null;
 }
 
 /** @param {any} filter */
@@ -80,9 +92,12 @@ function draftOf(rule) {
   };
 }
 
-/** @param {string} name @param {any} rule */
-function openRule(name, rule) {
+/** @param {string} name @param {any} rule @param {any[]} rules @param {() => Promise<void>} load */
+function openRule(name, rule, rules, load) {
   const draft = draftOf(rule);
+  // The rule that a new subscription has; whoever adds a filter hardly wants to keep it.
+  const replaced = rule ? undefined : rules.find((one) => one.name === DEFAULT_RULE && one.filter.kind === "true");
+  let isReplacing = Boolean(replaced);
   /** @type {{result: any, error: unknown, isTesting: boolean, timer: ReturnType<typeof setTimeout> | undefined, turn: number}} */
   const test = { result: null, error: null, isTesting: false, timer: undefined, turn: 0 };
   const run = async () => {
@@ -111,21 +126,21 @@ function openRule(name, rule) {
     title: rule ? `Rule ${rule.name} of ${name}` : `Add a rule to ${name}`, isWide: true, onclose: () => clearTimeout(test.timer),
     view: (dialog) => [
       editor(draft, Boolean(rule), test.result?.syntax_error, changed),
+      replaced ? checkbox(`Delete the rule ${DEFAULT_RULE}, which matches every message`, isReplacing, (value) => { isReplacing = value; }, { hint: "A message arrives if any rule matches it." }) : null,
       results(test),
       dialogButtons(dialog, rule ? "Save" : "Add the rule", async () => {
         await put(`entities/${encodeURIComponent(name)}/rules/${encodeURIComponent(draft.name.trim())}`, bodyOf(draft));
+        if (replaced && isReplacing && draft.name.trim() !== DEFAULT_RULE) await del(`entities/${encodeURIComponent(name)}/rules/${encodeURIComponent(DEFAULT_RULE)}`);
+        await load();
         notify(`Saved the rule ${draft.name}.`);
-        refreshNow();
       }, { isDisabled: !draft.name.trim() || Boolean(test.result?.syntax_error), more: h("span", { class: "grow" }, "A changed rule decides about messages that are sent from now on.") }),
     ],
   });
 }
 
-/** The lines whose messages a rule is tried on: of the subscription and its sisters. @param {string} name */
+/** The lines whose messages a rule is tried on: of the subscription first, then of sisters, which have messages that its rules refuse. @param {string} name */
 function sourcesOf(name) {
-  const prefix = `${topicOf(name)}/Subscriptions/`.toLowerCase();
-  const found = (data.overview?.entities ?? []).filter((row) => row.name.toLowerCase().startsWith(prefix)).map((row) => row.name);
-  return found.length ? found.slice(0, 10) : [name];
+  return [name, ...sistersOf(name).sort((a, b) => b.active - a.active).map((row) => row.name)].slice(0, SOURCES_MAX);
 }
 
 /** @param {Draft} draft @param {boolean} isOld @param {any} wrong @param {() => void} changed */
@@ -135,13 +150,18 @@ function editor(draft, isOld, wrong, changed) {
     h("div", { class: "fields" }, field("Name", (_, props) => input({ ...props, value: draft.name, disabled: isOld, autofocus: !isOld, onvalue: set("name") }), { id: "rule-name" }),
       h("div", { class: "field full" }, h("span", { class: "strong" }, "Filter"), choice("Kind of filter", [["sql", "SQL"], ["correlation", "Correlation"], ["true", "Every message"], ["false", "No message"]], draft.kind, set("kind")))),
     draft.kind === "sql" ? [
-      field("Condition", (_, props) => area({ ...props, rows: 3, value: draft.expression, placeholder: "region = 'eu' AND quantity > 10", onvalue: set("expression") }), { id: "rule-sql", error: wrong?.part === "filter" ? `Line ${wrong.line}, column ${wrong.column}: ${wrong.message}` : "", hint: ["Properties by name, system properties as ", h("code", null, "sys.Label"), ", parameters as ", h("code", null, "@name"), "."] }),
+      field("Condition", (_, props) => area({ ...props, rows: 3, value: draft.expression, placeholder: "region = 'eu' AND quantity > 10", onvalue: set("expression") }), { id: "rule-sql", error: wrong?.part === "filter" ? wrongText(wrong) : "", hint: ["Properties by name, system properties as ", h("code", null, "sys.Label"), ", parameters as ", h("code", null, "@name"), "."] }),
       wrong?.part === "filter" ? pointer(draft.expression, wrong) : null,
       values("Parameters", draft.parameters, "@name", changed)] : null,
     draft.kind === "correlation" ? [correlation(draft, changed), values("Properties", draft.properties, "name", changed)] : null,
-    field("Action", (_, props) => area({ ...props, rows: 2, value: draft.action, placeholder: "SET region = 'uk'; REMOVE city", onvalue: set("action") }), { id: "rule-action", hint: "Changes the copy that arrives here; may be empty.", error: wrong?.part === "action" ? `Line ${wrong.line}, column ${wrong.column}: ${wrong.message}` : "" }),
+    field("Action", (_, props) => area({ ...props, rows: 2, value: draft.action, placeholder: "SET region = 'uk'; REMOVE city", onvalue: set("action") }), { id: "rule-action", hint: "Changes the copy that arrives here; may be empty.", error: wrong?.part === "action" ? wrongText(wrong) : "" }),
     wrong?.part === "action" ? pointer(draft.action, wrong) : null,
   ];
+}
+
+/** @param {any} wrong */
+function wrongText(wrong) {
+  return `Line ${wrong.line}, column ${wrong.column}: ${wrong.message.replace(/^.* at line \d+, column \d+: /, "")}`;
 }
 
 /** The line with the error, and a mark below its place. @param {string} text @param {any} wrong */
@@ -182,7 +202,7 @@ function results(test) {
   return card("Tried on the last messages", [
     h("p", { role: "status" }, h("strong", null, `${count(result.matched)} of ${plural(result.examined, "message")} match`), result.failed ? `, ${count(result.failed)} fail` : "", result.examined ? "." : ": none of the topic's subscriptions has a message to try it on."),
     shown.length ? table({ label: "Results of the test", rows: shown, key: (one) => `${one.source} ${one.number}`, columns: [
-      { title: "Message", isHead: true, cell: (one) => h("span", { class: "mono" }, one.number) },
+      { title: "Message", isHead: true, cell: (one) => h("span", { class: "mono", title: one.number }, shortNumber(one.number)) },
       { title: "Of", class: "wide break", cell: (one) => one.source },
       { title: "Outcome", cell: (one) => badge(one.outcome.replace("_", " "), looks[one.outcome]) },
       { title: "Changes", class: "break", cell: (one) => one.error || (one.changes ?? []).map((/** @type {any} */ change) => `${change.name}: ${shownValue(change.before)} → ${shownValue(change.after)}`).join("; ") },

@@ -3,6 +3,7 @@
 import { post } from "../api.js";
 import { notify } from "../app.js";
 import { MessageBrowser } from "../browser.js";
+import { command } from "../commands.js";
 import { isSubscription, topicOf } from "../data.js";
 import { confirm } from "../dialog.js";
 import { h } from "../dom.js";
@@ -25,7 +26,7 @@ export function scheduledTab(context) {
     line: name, target: name, place: context.place, states: ["scheduled"],
     actions: (message) => [button("Cancel this message", () => cancel([message.number]), { kind: "danger" }), button("Send an edited copy", () => openSend(name, message.resend))],
     chosenActions: (numbers) => button("Cancel them", () => cancel(numbers), { class: "small", kind: "danger" }),
-    none: empty("Nothing is scheduled", "A message with a time in the future waits here until then:", codeBlock(`shardbus send '${name.replaceAll("'", "'\\''")}' "tea time" --schedule-in 5m`, "Command")),
+    none: empty("Nothing is scheduled", "A message with a time in the future waits here until then:", codeBlock(command("send", name, "tea time", "--at", "+5m"), "Command")),
   });
   return tab(browser, [button("Schedule a message", () => openSend(name), { kind: "primary" }), button("Search again", () => browser.search())]);
 }

@@ -1,7 +1,7 @@
 /** Send a message, new or as an edited copy of another. */
 
 import { post } from "../api.js";
-import { notify, redraw } from "../app.js";
+import { notify, preferences, redraw } from "../app.js";
 import { dialogButtons, openDialog } from "../dialog.js";
 import { h } from "../dom.js";
 import { parseDuration, plural } from "../format.js";
@@ -10,7 +10,7 @@ import { area, badge, button, checkbox, field, icon, input, select } from "../pa
 
 /** @typedef {{name: string, type: string, value: string}} Row */
 
-const TYPES = /** @type {[string, string][]} */ (["string", "number", "boolean", "null", "timestamp", "uuid", "long", "double", "binary", "symbol", "char"].map((type) => [type, type]));
+const TYPES = /** @type {[string, string][]} */ (["string", "number", "boolean", "null", "timestamp", "uuid", "int", "long", "double", "float", "short", "byte", "ulong", "uint", "ushort", "ubyte", "binary", "symbol", "char"].map((type) => [type, type]));
 const TEXTS = /** @type {[string, string, string][]} */ ([
   ["subject", "Subject (label)", ""], ["content_type", "Content type", "application/json"], ["message_id", "Message id", "made by the bus"], ["correlation_id", "Correlation id", ""],
   ["session_id", "Session id", ""], ["partition_key", "Partition key", ""], ["to", "To", ""], ["reply_to", "Reply to", ""],
@@ -81,7 +81,7 @@ export function openSend(entity, draft = null) {
       h("div", { class: "fields" }, TEXTS.slice(0, state.isMore ? TEXTS.length : 6).map(([name, label, hint]) => field(label, (_, props) => input({ ...props, value: texts[name], placeholder: hint, onvalue: (/** @type {string} */ value) => { texts[name] = value; } }), { id: `send-${name}` })),
         state.isMore ? [
           field("Time to live", (_, props) => input({ ...props, value: state.ttl, placeholder: "of the entity", onvalue: (/** @type {string} */ value) => { state.ttl = value; } }), { id: "send-ttl", hint: "30s, 5m, 14d" }),
-          field("Deliver not before", (_, props) => input({ ...props, type: "datetime-local", step: "1", value: state.at, onvalue: (/** @type {string} */ value) => { state.at = value; } }), { id: "send-at", hint: "In your local time; empty: at once." }),
+          field("Deliver not before", (_, props) => input({ ...props, type: "datetime-local", step: "1", value: state.at, onvalue: (/** @type {string} */ value) => { state.at = value; } }), { id: "send-at", hint: `${preferences.isLocalTime ? "In your local time" : "In UTC"}; empty: at once.` }),
           field("Copies", (_, props) => input({ ...props, inputmode: "numeric", value: state.copies, onvalue: (/** @type {string} */ value) => { state.copies = value; } }), { id: "send-copies" }),
         ] : null),
       checkbox("Show all fields", state.isMore, (value) => { state.isMore = value; }),
@@ -104,7 +104,7 @@ function made(state, texts, isBinary) {
   const ttl = state.ttl ? parseDuration(state.ttl) : null;
   if (ttl === undefined) throw new Error("Write the time to live as 30s, 5m or 14d.");
   if (ttl) message.time_to_live_ms = ttl;
-  if (state.at) message.scheduled_at = new Date(state.at).toISOString();
+  if (state.at) message.scheduled_at = new Date(preferences.isLocalTime ? state.at : `${state.at}Z`).toISOString();
   const properties = propertiesOf(state.rows);
   if (Object.keys(properties).length) message.properties = properties;
   return message;

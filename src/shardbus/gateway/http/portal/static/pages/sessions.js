@@ -2,6 +2,7 @@
 
 import { get, post } from "../api.js";
 import { notify, redraw } from "../app.js";
+import { command } from "../commands.js";
 import { dialogButtons, openDialog } from "../dialog.js";
 import { h } from "../dom.js";
 import { ago, count, plural } from "../format.js";
@@ -49,7 +50,7 @@ export function sessionsTab(context) {
             { title: "Session", isHead: true, cell: (one) => button(one.session_id || "(empty)", () => open(one.session_id), { class: "small", kind: "quiet" }) },
             { title: "Held", cell: (one) => (one.locked_until ? badge(`until ${ago(one.locked_until).replace("in ", "in ")}`, "accent") : h("span", { class: "muted" }, "free")) },
             { title: "Locked", class: "number", cell: (one) => (one.locked_messages === undefined ? "–" : count(one.locked_messages)) },
-          ] })) : card("", empty("No sessions", "A session appears with its first message:", codeBlock(`shardbus send '${name.replaceAll("'", "'\\''")}' "step 1" --session-id s-1`, "Command"))),
+          ] })) : card("", empty("No sessions", "A session appears with its first message:", codeBlock(command("send", name, "step 1", "--session", "s-1"), "Command"))),
           state.shown ? detail(context, state.shown, path, () => open(state.shown.session_id), () => { state.shown = null; }) : null),
       ];
     },

@@ -4,7 +4,7 @@ import { ApiError, get, session } from "../api.js";
 import { redraw } from "../app.js";
 import { data, forget } from "../data.js";
 import { h } from "../dom.js";
-import { area, badge, button, choice, errorBox, field, loading } from "../parts.js";
+import { area, badge, banner, button, choice, errorBox, field, loading } from "../parts.js";
 import { entityLink, go } from "../router.js";
 import { fromConnectionString, fromKey, fromToken } from "../signing.js";
 
@@ -32,6 +32,7 @@ export async function startSession(offered, method, text, show) {
   forget();
   state.text = "";
   state.error = null;
+  session.ended = "";
   if (session.entity && !location.hash) go(entityLink(session.entity));
   show();
 }
@@ -61,6 +62,7 @@ export function signInView(show) {
     h("div", { class: "brand" }, h("img", { src: "/portal/icon.svg", alt: "" }), "Shardbus"),
     h("div", { class: "card" },
       h("h1", null, "Sign in", found?.namespace ? [" to ", h("span", { class: "break" }, found.namespace)] : null),
+      session.ended ? banner("warn", session.ended) : null,
       found?.development ? [
         button("Continue with the development key", () => signIn("development", show), { kind: "primary", disabled: state.isBusy }),
         h("p", { class: "hint" }, "This bus has the public development key and answers on this machine only."),

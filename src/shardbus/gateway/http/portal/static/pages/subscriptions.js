@@ -1,6 +1,7 @@
 /** The subscriptions of a topic. */
 
 import { get } from "../api.js";
+import { command } from "../commands.js";
 import { rowOf } from "../data.js";
 import { h } from "../dom.js";
 import { atLeast, count, rate } from "../format.js";
@@ -28,7 +29,7 @@ export function subscriptionsTab({ name }) {
           { title: "In/s", class: "number wide", cell: (one) => rate(rowOf(one.name)?.in_per_s) },
           { title: "Out/s", class: "number wide", cell: (one) => rate(rowOf(one.name)?.out_per_s) },
           { title: "Rules", class: "number", cell: (one) => anchor(entityLink(one.name, "rules"), "Rules", { "aria-label": `Rules of ${one.short_name}` }) },
-        ] }), { class: "flush" }) : card("", empty("No subscriptions", "Messages that are sent to this topic are dropped until it has one:", codeBlock(`shardbus subscription create '${name.replaceAll("'", "'\\''")}' europe`, "Command"))),
+        ] }), { class: "flush" }) : card("", empty("No subscriptions", "Messages that are sent to this topic are dropped until it has one:", codeBlock(command("subscription", "create", name, "europe"), "Command"))),
         found.count > PAGE ? h("p", { class: "muted" }, `The first ${count(PAGE)} of ${count(found.count)}; the others are among the entities.`) : null,
       ];
     },
