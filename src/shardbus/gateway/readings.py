@@ -20,6 +20,8 @@ CLUSTER_SLOTS: Final = "shardbus_cluster_slots"
 CLUSTER_SLOTS_FREE: Final = "shardbus_cluster_slots_free"
 CLUSTER_SNAPSHOT_MS: Final = "shardbus_cluster_oldest_snapshot_milliseconds"
 CLUSTER_PARKED: Final = "shardbus_cluster_parked_requests"
+CLUSTER_MOVES: Final = "shardbus_cluster_slot_moves_total"
+CLUSTER_LAG: Final = "shardbus_cluster_standby_lag_bytes"
 
 
 @final

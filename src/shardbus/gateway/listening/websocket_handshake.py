@@ -110,7 +110,7 @@ def _check_origin(origin: str) -> None:
     if origin and not _is_of_this_machine(origin):
         raise Refused(
             _FOREIGN_ORIGIN,
-            "Only pages of this machine may open a WebSocket to the loopback address.",
+            "Only pages of this machine may open a WebSocket to a bus with the development key.",
         )
 
 

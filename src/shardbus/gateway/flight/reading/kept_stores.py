@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self, final
 
-from shardbus.stores.base.bulk import BulkAsk, BulkSource, OpenSource, Slab
+from shardbus.stores.base.bulk import BlockSlab, BulkAsk, BulkSource, OpenSource, Slab
 from shardbus.stores.base.store import FragmentId
 
 KEPT_MAX: Final = 16
@@ -117,6 +117,12 @@ class _Lent:
 
     def slab(self, local: int, ask: BulkAsk, start: int) -> Slab:
         return self._source.slab(local, ask, start)
+
+    def state(self, local: int, session_id: str) -> bytes | None:
+        return self._source.state(local, session_id)
+
+    def blocks(self, local: int, after: int, until: int) -> BlockSlab:
+        return self._source.blocks(local, after, until)
 
     def is_current(self) -> bool:
         return self._source.is_current()

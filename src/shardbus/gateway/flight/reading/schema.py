@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 import pyarrow as pa
@@ -32,15 +32,50 @@ TEXT_PLACES: Final = {
     each.column: each.place for each in SENT_TEXTS if each.column and each.section == PROPERTIES
 }
 """The columns that are fields of the properties section, and their places in it."""
-EXTRA_COLUMNS: Final[dict[str, pa.DataType]] = {"properties_json": TEXT, "amqp": pa.binary()}
+SESSION_STATE: Final = "session_state"
+EXTRA_COLUMNS: Final[dict[str, pa.DataType]] = {
+    "properties_json": TEXT,
+    "amqp": pa.binary(),
+    SESSION_STATE: pa.binary(),
+}
 """Columns that are sent only if a client names them."""
+
+
+RECORD_COLUMNS: Final[dict[str, pa.DataType]] = {
+    "fragment": pa.int32(),
+    "block": pa.int64(),
+    "row": pa.int32(),
+    "event": TEXT,
+    "event_time": MOMENT,
+    "sequence_number": pa.int64(),
+    "age_ms": pa.int64(),
+    "held_ms": pa.int64(),
+    "delivery_count": pa.int32(),
+    "size_bytes": pa.int64(),
+    "key": TEXT,
+    "receiver": TEXT,
+    "detail": TEXT,
+}
+"""The columns of lifecycle records. Fragment, block and row identify one."""
+
+
+def record_columns_named(names: Sequence[str] | None) -> list[str]:
+    """The requested columns of lifecycle records; all by default."""
+    return list(RECORD_COLUMNS) if names is None else _named(names, RECORD_COLUMNS.keys())
+
+
+def record_schema_of(columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([pa.field(name, RECORD_COLUMNS[name]) for name in columns])
 
 
 def columns_named(names: Sequence[str] | None) -> list[str]:
     """The requested columns; all but the extra ones by default."""
     if names is None:
         return list(COLUMNS)
-    known = COLUMNS.keys() | EXTRA_COLUMNS.keys()
+    return _named(names, COLUMNS.keys() | EXTRA_COLUMNS.keys())
+
+
+def _named(names: Sequence[str], known: Set[str]) -> list[str]:
     for name in names:
         if name not in known:
             raise Refused(

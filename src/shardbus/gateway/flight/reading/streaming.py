@@ -10,6 +10,7 @@ import pyarrow as pa
 from shardbus.core.message import Entry
 from shardbus.gateway.flight.reading.batches import BatchMaker, wanted_for
 from shardbus.gateway.flight.reading.rows import Rows, Wanted
+from shardbus.gateway.flight.reading.states import StateColumn, columns_read
 from shardbus.stores.base.bulk import BulkAsk, BulkSource, Slab
 from shardbus.stores.base.store import FragmentId
 
@@ -31,8 +32,10 @@ class FragmentReader:
     def __init__(self, source: BulkSource, fragment: FragmentId, columns: list[str]) -> None:
         self._source = source
         self._local = source.local(fragment)
-        self._maker = BatchMaker(columns, fragment.number)
-        self._wanted = wanted_for(columns)
+        read = columns_read(columns)
+        self._maker = BatchMaker(read, fragment.number)
+        self._wanted = wanted_for(read)
+        self._states = StateColumn(source, self._local, columns) if read is not columns else None
 
     def read(self, ask: BulkAsk) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
         """The result of `read_fragment`."""
@@ -40,7 +43,11 @@ class FragmentReader:
         while True:
             slab = self._source.slab(self._local, ask, start)
             batch, damaged = _batch(slab, self._maker, self._wanted)
-            if batch.num_rows or damaged:
+            if self._states is not None and batch.num_rows:
+                for part in self._states.added(batch):
+                    yield part, damaged
+                    damaged = []
+            elif batch.num_rows or damaged:
                 yield batch, damaged
             if not slab.next_start:
                 return

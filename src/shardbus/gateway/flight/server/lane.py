@@ -18,7 +18,8 @@ from shardbus.core.namespace.address import parse_address
 from shardbus.gateway.flight.reading.claimed import ClaimAsk, claimed
 from shardbus.gateway.flight.reading.describing import LaneDescription, with_first_numbers
 from shardbus.gateway.flight.reading.kept_stores import KeptStores
-from shardbus.gateway.flight.reading.schema import schema_of
+from shardbus.gateway.flight.reading.recorded import read_records
+from shardbus.gateway.flight.reading.schema import record_schema_of, schema_of
 from shardbus.gateway.flight.reading.streaming import read_fragment
 from shardbus.gateway.flight.server.admission import TOKEN, Guests, LaneAdmission, token_of
 from shardbus.gateway.flight.server.bus import WAITS_MAX, BusApi, entity_path
@@ -33,7 +34,15 @@ from shardbus.gateway.flight.server.places import (
     StreamWatch,
 )
 from shardbus.gateway.flight.server.telling import LaneRefusal
-from shardbus.gateway.flight.server.ticket import COMMAND, TICKET, ReadRequest, read_object
+from shardbus.gateway.flight.server.ticket import (
+    COMMAND,
+    LIFECYCLE,
+    MESSAGES,
+    TICKET,
+    ReadRequest,
+    checked_table,
+    read_object,
+)
 from shardbus.gateway.flight.writing.putting import Put
 from shardbus.gateway.flight.writing.sinking import check_written
 from shardbus.stores.base.bulk import BulkAsk, BulkSource, OpenSource
@@ -137,34 +146,35 @@ class Lane(flight.FlightServerBase):
     ) -> flight.SchemaResult:
         with LaneRefusal():
             wish = _wish_of(descriptor)
-            self._describe(wish.entity, token_of(context))
-            return flight.SchemaResult(schema_of(wish.columns))
+            self._describe(wish.entity, token_of(context), table=wish.table)
+            return flight.SchemaResult(_schema_of(wish))
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         with LaneRefusal():
             wish = _wish_of(descriptor)
-            found = with_first_numbers(
-                self._describe(wish.entity, token_of(context)), self._stores, _line(wish.entity)
-            )
+            found = self._ranges(wish, token_of(context))
             starts, stops = wish.numbers_by_fragment("from"), wish.numbers_by_fragment("to")
             endpoints: list[flight.FlightEndpoint] = []
             for part in found.fragments:
                 if part.number not in stops:
                     part.check_counted()
+                # The oldest records may be dropped at any moment: 0 takes what is there then.
+                first = 0 if wish.is_of_records else part.first
+                kind = {"table": wish.table} if wish.is_of_records else {"states": wish.state_names}
                 ticket = {
                     "entity": wish.entity,
+                    **kind,
                     "columns": wish.columns,
-                    "states": wish.state_names,
                     "fragment": part.number,
                     "incarnation": str(found.entity_id),
-                    "from": starts.get(part.number, part.first),
+                    "from": starts.get(part.number, first),
                     "to": stops.get(part.number, part.next),
                 }
                 endpoints.append(flight.FlightEndpoint(json.dumps(ticket).encode(), []))
-            rows = sum(part.waiting for part in found.fragments)
-            return flight.FlightInfo(schema_of(wish.columns), descriptor, endpoints, rows, -1)
+            rows = -1 if wish.is_of_records else sum(part.waiting for part in found.fragments)
+            return flight.FlightInfo(_schema_of(wish), descriptor, endpoints, rows, -1)
 
     def do_get(
         self, context: flight.ServerCallContext, ticket: flight.Ticket
@@ -172,14 +182,16 @@ class Lane(flight.FlightServerBase):
         with LaneRefusal():
             wish, peer = ReadRequest(ticket.ticket, TICKET), peer_name(context.peer())
             number = wish.number("fragment")
-            if wish.reader is None:
+            if wish.is_of_records:
+                batches = self._recorded(wish, number, token_of(context))
+            elif wish.reader is None:
                 batches = self._browsed(wish, number, token_of(context))
             else:
                 whose = wish.reader, wish.reader_id
                 ask = ClaimAsk(wish.entity, _line(wish.entity), number, *whose, wish.ordinals)
                 bus, token = self._bus, token_of(context)
                 batches = claimed(bus, self._stores, token, ask, wish.columns)
-            return flight.GeneratorStream(schema_of(wish.columns), self._given(batches, peer))
+            return flight.GeneratorStream(_schema_of(wish), self._given(batches, peer))
 
     def _act(self, action: str, body: bytes, token: str) -> dict[str, object]:
         if action not in _ACTIONS:
@@ -209,8 +221,18 @@ class Lane(flight.FlightServerBase):
             with suppress(OSError):
                 writer.write(pa.py_buffer(put.answer()))
 
-    def _describe(self, entity: str, token: str, query: str = "") -> LaneDescription:
-        return LaneDescription(self._bus.get(entity_path(entity, f"bulk{query}"), token))
+    def _describe(
+        self, entity: str, token: str, query: str = "", *, table: str = MESSAGES
+    ) -> LaneDescription:
+        path = "lifecycle-blocks" if table == LIFECYCLE else "bulk"
+        return LaneDescription(self._bus.get(entity_path(entity, f"{path}{query}"), token))
+
+    def _ranges(self, wish: ReadRequest, token: str) -> LaneDescription:
+        """The first and the next number of each fragment."""
+        found = self._describe(wish.entity, token, table=wish.table)
+        if wish.is_of_records:
+            return found
+        return with_first_numbers(found, self._stores, _line(wish.entity))
 
     def _news(self, entity: str, asked: dict[str, object], token: str) -> dict[str, object]:
         """The numbers of fragments; with a known stamp, when the stamp changes or the wait is over.
@@ -220,34 +242,47 @@ class Lane(flight.FlightServerBase):
         known, wait_ms = asked.get("known", ""), asked.get("wait_ms", 0)
         if not isinstance(known, str) or not isinstance(wait_ms, int):
             raise Refused(INVALID_ARGUMENT, "'known' must be a text and 'wait_ms' a number.")
+        table = checked_table(asked.get("table", MESSAGES))
         query = ""
         has_place = bool(known and wait_ms) and self._waits.acquire(blocking=False)
         try:
             if has_place:
                 query = "?" + urlencode({"known": known, "wait_ms": wait_ms})
-            found = self._describe(entity, token, query)
+            found = self._describe(entity, token, query, table=table)
         finally:
             if has_place:
                 self._waits.release()
-        if known and found.document.get("stamp") == known:
+        if table == LIFECYCLE or (known and found.document.get("stamp") == known):
             return found.document
         return with_first_numbers(found, self._stores, _line(entity)).document
 
     def _browsed(self, wish: ReadRequest, number: int, token: str) -> Iterator[pa.RecordBatch]:
         first, stop = wish.number("from"), wish.number("to")
-        found = self._describe(wish.entity, token)
-        if wish.incarnation not in ("", str(found.entity_id)):
-            raise Refused(
-                NOT_FOUND,
-                f"The entity '{wish.entity}' of the ticket was deleted and created again, and "
-                "has other messages. Ask for a new ticket.",
-            )
+        found = self._same(wish, token)
         broker = found.fragment(number).broker
         if first >= stop:
             return iter(())
         ask = BulkAsk(number, _line(wish.entity), [(first, stop - 1)], wish.states)
         fragment = FragmentId(found.entity_id, number)
         return _browsed(lambda: self._stores(broker), fragment, ask, wish)
+
+    def _recorded(self, wish: ReadRequest, number: int, token: str) -> Iterator[pa.RecordBatch]:
+        first, stop = wish.number("from"), wish.number("to")
+        found = self._same(wish, token)
+        broker = found.fragment(number).broker
+        fragment = FragmentId(found.entity_id, number)
+        return _recorded(lambda: self._stores(broker), fragment, wish.columns, first, stop)
+
+    def _same(self, wish: ReadRequest, token: str) -> LaneDescription:
+        """The entity of a ticket; Refused when another one has its name now."""
+        found = self._describe(wish.entity, token, table=wish.table)
+        if wish.incarnation not in ("", str(found.entity_id)):
+            raise Refused(
+                NOT_FOUND,
+                f"The entity '{wish.entity}' of the ticket was deleted and created again, and "
+                "has other messages. Ask for a new ticket.",
+            )
+        return found
 
     def _given(self, batches: Iterator[pa.RecordBatch], peer: str) -> Iterator[pa.RecordBatch]:
         """The batches, while the stream has a place and the client takes them."""
@@ -290,6 +325,21 @@ def _browsed(
             log.error("%s, %s: left out damaged messages %s", wish.entity, fragment, damaged)
         if batch.num_rows:
             yield batch
+
+
+def _recorded(
+    opened: Callable[[], BulkSource],
+    fragment: FragmentId,
+    columns: list[str],
+    first: int,
+    stop: int,
+) -> Iterator[pa.RecordBatch]:
+    """Opens the store with the first batch, when the stream has its place."""
+    yield from read_records(opened(), fragment, columns, first, stop)
+
+
+def _schema_of(wish: ReadRequest) -> pa.Schema:
+    return record_schema_of(wish.columns) if wish.is_of_records else schema_of(wish.columns)
 
 
 def _line(entity: str) -> int:

@@ -8,7 +8,7 @@ from typing import Final, final
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.message import ACTIVE, DEFERRED, DELAYED, SCHEDULED
-from shardbus.gateway.flight.reading.schema import columns_named
+from shardbus.gateway.flight.reading.schema import columns_named, record_columns_named
 
 TICKET_BYTES_MAX: Final = 64 * 1024
 _STATES: Final = {
@@ -17,12 +17,17 @@ _STATES: Final = {
     "scheduled": SCHEDULED,
     "delayed": DELAYED,
 }
+MESSAGES: Final = "messages"
+LIFECYCLE: Final = "lifecycle"
+TABLES: Final = (MESSAGES, LIFECYCLE)
+_OF_MESSAGES: Final = ("states", "reader", "ordinals", "reader_id")
 COMMAND: Final = "command"
 TICKET: Final = "ticket"
 _KNOWN: Final = {
-    COMMAND: ("entity", "columns", "states", "from", "to"),
+    COMMAND: ("entity", "table", "columns", "states", "from", "to"),
     TICKET: (
         "entity",
+        "table",
         "columns",
         "states",
         "from",
@@ -49,9 +54,16 @@ class ReadRequest:
                 known = ", ".join(_KNOWN[what])
                 raise self._wrong(f"has a member '{name[:100]}'; members are {known}")
         self.entity = self._text("entity")
-        self.columns = columns_named(self._texts("columns"))
+        self.table = self._chosen_table()
+        names = self._texts("columns")
+        self.columns = record_columns_named(names) if self.is_of_records else columns_named(names)
         self.state_names = self._chosen_states()
         self.states = tuple(_STATES[name] for name in self.state_names)
+
+    @property
+    def is_of_records(self) -> bool:
+        """Whether it asks for lifecycle records, and not for messages."""
+        return self.table == LIFECYCLE
 
     def number(self, name: str) -> int:
         value = self._members.get(name)
@@ -109,6 +121,14 @@ class ReadRequest:
             return [str(item) for item in value]
         raise self._wrong(f"has '{name}', which must be a list of texts")
 
+    def _chosen_table(self) -> str:
+        table = checked_table(self._members.get("table", MESSAGES))
+        if table == LIFECYCLE:
+            for name in _OF_MESSAGES:
+                if name in self._members:
+                    raise self._wrong(f"has '{name}', which lifecycle records do not have")
+        return table
+
     def _chosen_states(self) -> list[str]:
         names = self._texts("states")
         if names is None:
@@ -122,6 +142,15 @@ class ReadRequest:
 
     def _wrong(self, text: str) -> Refused:
         return Refused(INVALID_ARGUMENT, f"The {self._what} {text}.")
+
+
+def checked_table(name: object) -> str:
+    """The name of a table of an entity; Refused for any other."""
+    if not isinstance(name, str) or name not in TABLES:
+        raise Refused(
+            INVALID_ARGUMENT, f"There is no such table; 'table' must be {' or '.join(TABLES)}."
+        )
+    return name
 
 
 def read_object(text: bytes, what: str, bytes_max: int) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Final, final
@@ -22,6 +22,9 @@ from shardbus.gateway.flight.writing.sinking import drafts_of
 PIECES_MAX: Final = 4
 """Pieces of one stage that are on their way to the bus at the same time."""
 COMMAND_BYTES_MAX: Final = 4_096
+PAST: Final = "sequence_number"
+"""The column with the numbers under which a topic published its messages."""
+NUMBER_BYTES: Final = 8
 
 
 @final
@@ -35,6 +38,9 @@ class Put:
         self._token = token
         self._entity = _text(members, "entity")
         self._stage = _text(members, "stage")
+        # Past messages are in the order of their numbers, which stand before each piece.
+        self._is_past = members.get("past") is True
+        self._numbers: list[int] = []
         self._pieces = PieceGatherer()
         # The number of the first piece; a stage may be put in several streams, one after the other.
         self._first = _number(members, "piece")
@@ -56,15 +62,19 @@ class Put:
                 if number == self._first:
                     # The answer to the first piece tells how to gather the others.
                     row = self._pieces.alone_row
-                    fragments = self._send(number, piece, row).get("fragments")
-                    self._pieces.spread(fragments if isinstance(fragments, int) else 1)
+                    fragments = self._send(number, piece, row, self._past_of(piece)).get(
+                        "fragments"
+                    )
+                    if not self._is_past:
+                        self._pieces.spread(fragments if isinstance(fragments, int) else 1)
                     continue
                 # A message that is larger than a piece is sent when no other piece is on its way.
                 others_max = 0 if piece.size_bytes > PIECE_BYTES_MAX else PIECES_MAX - 1
                 while len(sent) > others_max:
                     sent.popleft().result()
                 row = self._pieces.alone_row
-                sent.append(senders.submit(self._send, number, piece, row))
+                past = self._past_of(piece)
+                sent.append(senders.submit(self._send, number, piece, row, past))
             while sent:
                 sent.popleft().result()
 
@@ -76,6 +86,9 @@ class Put:
     def _gathered(self, batches: Iterator[pa.RecordBatch]) -> Iterator[Piece]:
         rows = 0
         for batch in batches:
+            if self._is_past:
+                self._numbers += _numbers(batch)
+                batch = batch.drop_columns([PAST])
             try:
                 self._pieces.take_in(drafts_of(batch, rows))
             except EncodeError as error:
@@ -85,12 +98,23 @@ class Put:
                 yield piece
         yield from self._pieces.rest()
 
-    def _send(self, number: int, piece: Piece, row: int) -> Document:
+    def _past_of(self, piece: Piece) -> Sequence[int]:
+        """The numbers of the next messages."""
+        if not self._is_past:
+            return ()
+        taken, self._numbers = self._numbers[: piece.count], self._numbers[piece.count :]
+        return taken
+
+    def _send(self, number: int, piece: Piece, row: int, past: Sequence[int] = ()) -> Document:
         """`row` is that of a message that is a piece of its own, if this is one."""
         stage = quote(self._stage, safe="")
         path = entity_path(self._entity, f"stages/{stage}?piece={number}")
         content = piece.content()
-        if len(content) <= PIECE_BYTES_MAX:
+        is_small = len(content) <= PIECE_BYTES_MAX
+        if past:
+            path = f"{path}&past={len(past)}"
+            content = b"".join([each.to_bytes(NUMBER_BYTES, "big") for each in past]) + content
+        if is_small:
             return self._bus.put(path, self._token, content)
         try:
             return self._send_parts(path, content)
@@ -110,6 +134,12 @@ class Put:
             some = content[part * PIECE_BYTES_MAX : (part + 1) * PIECE_BYTES_MAX]
             answer = self._bus.put(f"{path}&part={part}&parts={parts}", self._token, some)
         return answer
+
+
+def _numbers(batch: pa.RecordBatch) -> list[int]:
+    if PAST not in batch.schema.names or batch.column(PAST).null_count:
+        raise Refused(INVALID_ARGUMENT, f"Past messages need {PAST} in every row.")
+    return [number or 0 for number in batch.column(PAST).cast(pa.int64()).to_pylist()]
 
 
 def _number(members: dict[str, object], name: str) -> int:

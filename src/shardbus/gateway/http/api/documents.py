@@ -20,6 +20,22 @@ HEALTHY: Final = "healthy"
 FRAGMENTS_TOLD_MAX: Final = 100
 
 
+class HistoryShown(Struct, kw_only=True):
+    step_ms: Count
+    first_at: Annotated[Moment, told("The moment of the first number of each series.")]
+    count: Annotated[Count, told("How many numbers each series has.")]
+    series: Annotated[
+        dict[str, list[float | None]], told("By name; null where a number is not known.")
+    ]
+
+
+class PipelineHistory(HistoryShown, kw_only=True):
+    states: Annotated[
+        list[str | None],
+        told("The state at each step; of a minute the one that most needs attention."),
+    ]
+
+
 class Failure(Struct, kw_only=True):
     code: Annotated[
         str,
@@ -45,7 +61,7 @@ class BrokerHealth(Struct, kw_only=True):
         one_of(broker_health.AVAILABLE, broker_health.LIMITED, broker_health.UNAVAILABLE),
         told("The state of the broker as a whole."),
     ]
-    reason: Annotated[str, told("Why the broker is out of reach.")]
+    reason: Annotated[str, told("Why the broker is unreachable.")]
     fragments_in_use: Count
     fragments_out: Annotated[Count, told("How many of the fragments in use do not serve.")]
     out: Annotated[

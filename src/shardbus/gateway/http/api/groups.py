@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from shardbus.broker.bus import Bus
-from shardbus.gateway.http.api.access import AccessPages
-from shardbus.gateway.http.api.attending import Attending
-from shardbus.gateway.http.api.backups import BackupPages, Backups
+from shardbus.gateway.http.api.bulk.blocks import BlockPages
+from shardbus.gateway.http.api.bulk.lifecycle import LifecyclePages
+from shardbus.gateway.http.api.bulk.readers import ReaderPages
+from shardbus.gateway.http.api.bulk.stages import ReadBatch, StagePages
 from shardbus.gateway.http.api.call import Group
-from shardbus.gateway.http.api.cluster import ClusterPages
-from shardbus.gateway.http.api.exploring import Exploring
-from shardbus.gateway.http.api.insight import InsightPages
-from shardbus.gateway.http.api.jobs import JobPages
-from shardbus.gateway.http.api.managing import ManagementPages
-from shardbus.gateway.http.api.messages import MessagesApi
-from shardbus.gateway.http.api.orphans import OrphanPages
-from shardbus.gateway.http.api.pipelines import PipelinePages, Pipelines, T
+from shardbus.gateway.http.api.entities.managing import ManagementPages
+from shardbus.gateway.http.api.entities.maps import MapPages
+from shardbus.gateway.http.api.messages.routes import MessagesApi
+from shardbus.gateway.http.api.messages.sessions import SessionPages
+from shardbus.gateway.http.api.messages.waiting import WaitingPages
+from shardbus.gateway.http.api.operations.access import AccessPages
+from shardbus.gateway.http.api.operations.backups import BackupPages, Backups
+from shardbus.gateway.http.api.operations.cluster import ClusterPages
+from shardbus.gateway.http.api.operations.insight import InsightPages
+from shardbus.gateway.http.api.operations.jobs import JobPages
+from shardbus.gateway.http.api.operations.orphans import OrphanPages
+from shardbus.gateway.http.api.operations.pipelines import PipelinePages, Pipelines, T
+from shardbus.gateway.http.api.operations.system import ServerFacts, SystemPages
 from shardbus.gateway.http.api.places import EntityPlaces
-from shardbus.gateway.http.api.readers import ReaderPages
-from shardbus.gateway.http.api.rule_testing import RuleTesting
-from shardbus.gateway.http.api.stages import ReadBatch, StagePages
-from shardbus.gateway.http.api.system import ServerFacts, SystemPages
-from shardbus.gateway.http.jobs.keeper import Jobs
+from shardbus.gateway.http.api.search.pages import SearchPages
+from shardbus.gateway.http.api.search.rule_trial import RuleTrialPages
+from shardbus.gateway.http.jobs.jobs import Jobs
 from shardbus.gateway.http.observing.broker_health import Brokers
 from shardbus.gateway.http.observing.cluster import ClusterView
 from shardbus.gateway.http.observing.overview import Overviews
@@ -48,12 +52,16 @@ def api_groups(  # noqa: PLR0913 - the parts of the bus that have routes, by key
     groups: list[Group] = [
         ManagementPages(bus.namespace, bus.authorizer),
         MessagesApi(bus, counts, throttle),
-        Exploring(places),
-        Attending(places, lambda index: brokers()[index].name),
-        RuleTesting(places),
+        SearchPages(places),
+        WaitingPages(places),
+        SessionPages(places, lambda index: brokers()[index].name),
+        RuleTrialPages(places),
         AccessPages(bus.namespace, bus.clock, known),
+        MapPages(bus.namespace),
         OrphanPages(bus.namespace),
         ReaderPages(bus, places),
+        LifecyclePages(places),
+        BlockPages(places),
     ]
     if jobs is not None:
         groups.append(JobPages(places, jobs))

@@ -8,7 +8,7 @@ from uuid import UUID
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.forwarding.forwarder import not_kept
 from shardbus.core.errors import ENTITY_DISABLED, NOT_ALLOWED, NOT_FOUND, Refused
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Message
 from shardbus.core.namespace.address import (
     ENTITY,
     SUBSCRIPTION,
@@ -16,6 +16,7 @@ from shardbus.core.namespace.address import (
     not_sendable,
     parse_address,
 )
+from shardbus.core.namespace.entity import Entity
 from shardbus.gateway.http.server.counts import HttpCounts
 from shardbus.gateway.http.server.refusal import invalid, shown
 from shardbus.gateway.http.server.throttling import HttpThrottle, pay
@@ -32,6 +33,38 @@ class EntityPlace:
     @property
     def has_sessions(self) -> bool:
         return self.handle.entity.spec.requires_session and self.line == MAIN_LINE
+
+
+@final
+class SendPlace:
+    """Where messages are put: a queue or topic, or one subscription of a topic alone."""
+
+    def __init__(self, handle: EntityHandle, subscription: Entity | None = None) -> None:
+        """`handle` is that of the topic, which numbers the messages of its subscriptions."""
+        self.handle = handle
+        self.subscription = subscription
+
+    @property
+    def name(self) -> str:
+        return (self.subscription or self.handle.entity).name
+
+    def address(self, message: Message, past_number: int = 0) -> None:
+        """Let a message go there. For one subscription, a schedule has no effect.
+
+        Refused when the subscription requires sessions and the message has none, unless its topic
+        published it before: then it becomes a dead letter.
+        """
+        if self.subscription is None:
+            return
+        message.past_number = past_number
+        needs_session = self.subscription.spec.requires_session and not past_number
+        if needs_session and message.session_id is None:
+            raise Refused(
+                NOT_ALLOWED,
+                f"'{self.subscription.name}' requires sessions, and the message has no session id.",
+            )
+        message.subscription_id = self.subscription.entity_id
+        message.scheduled_at_ms = NEVER_MS
 
 
 @final
@@ -82,6 +115,20 @@ class EntityPlaces:
             raise not_sendable(address)
         check_sendable(handle)
         return handle
+
+    def target(self, name: str) -> SendPlace:
+        """Where jobs and stages put messages: as for `sendable`, or one subscription.
+
+        A subscription whose receivers are held takes messages, as it does from its topic.
+        """
+        address = parse_address(name)
+        if address.line != MAIN_LINE or address.kind != SUBSCRIPTION:
+            return SendPlace(self.sendable(name))
+        subscription = self._find(address).entity
+        topic = self.bus.find(subscription.topic_name().lower())
+        assert topic is not None, "a subscription has a topic"
+        check_sendable(topic)
+        return SendPlace(topic, subscription)
 
     def count(self, handle: EntityHandle, what: str, messages: int) -> None:
         if messages:

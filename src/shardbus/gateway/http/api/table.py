@@ -13,7 +13,7 @@ from shardbus.core.errors import NOT_FOUND, ErrorKind, Refused
 from shardbus.core.namespace.access import LISTEN, MANAGE
 from shardbus.gateway.http.api import documents
 from shardbus.gateway.http.api.call import Answer, Call, Group, Nothing, Reply, Row, Written, shows
-from shardbus.gateway.http.api.catalogue import EntityPages
+from shardbus.gateway.http.api.entities.catalogue import EntityPages
 from shardbus.gateway.http.api.openapi import openapi_document
 from shardbus.gateway.http.api.route import PREFIX, Match, Route, canonical_path
 from shardbus.gateway.http.document import write
@@ -117,7 +117,7 @@ class Api:
 
         The remaining brokers serve (R3), and a load balancer that dropped every gateway that lacks
         a broker would make the outage complete. Reasons name entities, files and machines: they are
-        shown only to clients that may see the metrics, and a token in the request must be good.
+        shown only to clients that may see the metrics, and a token in the request must be valid.
         """
         if token_of(request):
             self._require(request, self._inside_right, "")

@@ -8,7 +8,7 @@ from typing import Final
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.namespace.access import AccessRule, right_named, right_names
-from shardbus.gateway.http.atom.described import CONNECT, ElementReader, described_by
+from shardbus.gateway.http.atom.element_reader import CONNECT, ElementReader, described_by
 from shardbus.gateway.http.atom.markup import Element, optional, tag
 from shardbus.gateway.http.moment import format_moment
 

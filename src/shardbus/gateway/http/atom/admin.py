@@ -13,7 +13,7 @@ from shardbus.core.namespace.access import MANAGE
 from shardbus.core.namespace.description import fragment_size_mb
 from shardbus.core.namespace.entity import (
     Entity,
-    QueueSpec,
+    EntitySpec,
 )
 from shardbus.core.namespace.property import QUEUE, TOPIC
 from shardbus.gateway.http.atom.access_markup import complete_rules
@@ -28,8 +28,8 @@ from shardbus.gateway.http.atom.admin_topics import (
     page_of,
     read_topic_path,
 )
-from shardbus.gateway.http.atom.described import ElementReader, described_by
 from shardbus.gateway.http.atom.descriptions import Shown, entity_entry, fill_spec
+from shardbus.gateway.http.atom.element_reader import ElementReader, described_by
 from shardbus.gateway.http.atom.entries import (
     QUEUE_DESCRIPTION,
     TOPIC_DESCRIPTION,
@@ -165,7 +165,7 @@ class Admin:
             return await self._namespace.update_queue(request.path, spec)
         return await self._namespace.update_topic(request.path, spec)
 
-    def _updated_spec(self, entity: Entity, name: str, described: ElementReader) -> QueueSpec:
+    def _updated_spec(self, entity: Entity, name: str, described: ElementReader) -> EntitySpec:
         spec = entity.spec.copy()
         _fill(spec, name, described)
         if described.has("MaxSizeInMegabytes"):
@@ -182,7 +182,7 @@ class Admin:
         return entity_entry(writer, Shown(entity, statistics, counts))
 
 
-def _fill(spec: QueueSpec, name: str, described: ElementReader) -> None:
+def _fill(spec: EntitySpec, name: str, described: ElementReader) -> None:
     kind = {QUEUE_DESCRIPTION: QUEUE, TOPIC_DESCRIPTION: TOPIC}.get(name)
     if kind is None:
         raise Refused(

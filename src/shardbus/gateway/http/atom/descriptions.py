@@ -7,7 +7,7 @@ from typing import Final, final
 from shardbus.broker.namespace.host import EntityStatistics
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.namespace.address import ADDRESS_CHARACTERS_MAX, NAME_CHARACTERS_MAX, path_of
-from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.core.namespace.entity import Entity, EntitySpec
 from shardbus.core.namespace.property import (
     DESTINATION,
     DURATION,
@@ -24,7 +24,7 @@ from shardbus.core.namespace.property import (
 )
 from shardbus.core.namespace.rule_spec import RuleSpec
 from shardbus.gateway.http.atom.access_markup import access_rules, read_access_rules
-from shardbus.gateway.http.atom.described import CONNECT, ElementReader
+from shardbus.gateway.http.atom.element_reader import CONNECT, ElementReader
 from shardbus.gateway.http.atom.entries import (
     EXTENSION,
     QUEUE_DESCRIPTION,
@@ -141,7 +141,7 @@ def elements_of(kind: str) -> list[str]:
 # Reading.
 
 
-def fill_spec(kind: str, spec: QueueSpec, described: ElementReader) -> None:
+def fill_spec(kind: str, spec: EntitySpec, described: ElementReader) -> None:
     """Set the values of a description on a spec; the rest of the spec stays.
 
     Read-only elements (counts, sizes, moments, availability) are ignored: clients send back whole
@@ -158,7 +158,7 @@ def fill_spec(kind: str, spec: QueueSpec, described: ElementReader) -> None:
         spec.access_rules = read_access_rules(described, spec.access_rules)
 
 
-def _read_value(each: EntityProperty, spec: QueueSpec, described: ElementReader) -> int | str:
+def _read_value(each: EntityProperty, spec: EntitySpec, described: ElementReader) -> int | str:
     name = each.element
     if each.form == FLAG:
         return described.boolean(name, bool(each.integer(spec)))
@@ -202,7 +202,7 @@ def entity_entry(writer: FeedWriter, shown: Shown) -> str:
     entity, statistics = shown.entity, shown.statistics
     moments = (format_moment(entity.created_at_ms), format_moment(entity.updated_at_ms))
     beside = [
-        ("FragmentCount", str(len(entity.fragments))),
+        ("FragmentCount", str(entity.fragment_count())),
         ("IsPartial", _flag(statistics.is_partial)),
         ("SetAsideMessageCount", str(statistics.set_aside_count)),
         ("DeferredMessageCount", str(statistics.deferred_count)),
@@ -237,7 +237,10 @@ def _description(writer: FeedWriter, shown: Shown) -> str:
 def _element(writer: FeedWriter, each: EntityProperty, entity: Entity) -> str:
     spec = entity.spec
     if each.form == FLAG:
-        return tag(each.element, _flag(bool(each.integer(spec))))
+        is_set = bool(each.integer(spec))
+        # Clients compare descriptions with those of the service, which has no property of ours.
+        is_shown = is_set or each.element in _ORDER[entity.kind]
+        return tag(each.element, _flag(is_set)) if is_shown else ""
     if each.form == DURATION:
         return tag(each.element, format_duration(each.integer(spec)))
     if each.form == MEGABYTES:

@@ -6,7 +6,7 @@ from typing import Final, final
 from urllib.parse import quote
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
-from shardbus.gateway.http.atom.described import CONNECT, ElementReader, described_by
+from shardbus.gateway.http.atom.element_reader import CONNECT, ElementReader, described_by
 from shardbus.gateway.http.atom.markup import INSTANCE, Element, escaped, parse, tag
 from shardbus.gateway.http.moment import format_moment
 

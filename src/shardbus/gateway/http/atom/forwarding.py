@@ -9,7 +9,7 @@ from shardbus.broker.namespace.namespace import Namespace
 from shardbus.core.errors import UNAUTHORIZED, Refused
 from shardbus.core.namespace.access import SEND
 from shardbus.core.namespace.address import covers
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.gateway.http.server.gate import token_of
 from shardbus.gateway.http.server.message import HttpRequest
 
@@ -19,8 +19,8 @@ DEAD_LETTERS_HEADER: Final = "servicebusdlqsupplementaryauthorization"
 
 def authorize_forwarding(
     request: HttpRequest,
-    spec: QueueSpec,
-    old: QueueSpec | None,
+    spec: EntitySpec,
+    old: EntitySpec | None,
     authorizer: Authorizer,
     namespace: Namespace,
 ) -> None:

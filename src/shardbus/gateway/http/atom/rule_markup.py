@@ -17,7 +17,7 @@ from shardbus.core.namespace.rule_spec import (
     correlation_filter,
     sql_filter,
 )
-from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.markup import INSTANCE, Element, tag
 from shardbus.gateway.http.atom.typed_markup import read_pairs, write_pairs
 from shardbus.gateway.http.moment import format_moment

@@ -10,7 +10,7 @@ from typing import Final
 
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.namespace.rule_spec import TypedValue
-from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.markup import INSTANCE, Element, escaped, tag
 from shardbus.rules.document import property_of, typed_value
 from shardbus.rules.limits import PARAMETERS_MAX

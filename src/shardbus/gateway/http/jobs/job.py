@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Annotated, Final, Literal, Protocol, TypeVar
 
 from msgspec import UNSET, Meta, Struct, field
+from msgspec.structs import replace
 
-from shardbus.gateway.http.api.finding import NUMBERS_MAX, Number, Wish
-from shardbus.gateway.http.api.messages_schemas import BODY_CHARACTERS_MAX
-from shardbus.gateway.http.api.property_document import PROPERTIES_MAX
+from shardbus.gateway.http.api.messages.documents import BODY_CHARACTERS_MAX
+from shardbus.gateway.http.api.messages.values import PROPERTIES_MAX, Number, read_numbers
+from shardbus.gateway.http.api.search.selection import NUMBERS_MAX, Wish
 from shardbus.gateway.http.document import Body, Count, Json, Maybe, Moment, Text, one_of, told
 from shardbus.rules.limits import EXPRESSION_CHARACTERS_MAX
 
@@ -20,6 +21,7 @@ RESUBMIT: Final = "resubmit"
 MOVE: Final = "move"
 DELETE: Final = "delete"
 EXPORT: Final = "export"
+UNDO: Final = "undo"
 
 RUNNING: Final = "running"
 STOPPING: Final = "stopping"
@@ -33,6 +35,7 @@ PATHS_MAX: Final = 50
 RATE_MAX: Final = 1_000_000
 WARNINGS_MAX: Final = 10
 KEPT_MAX: Final = 100
+MARK_CHARACTERS_MAX: Final = 100
 
 
 class Selection(Wish, kw_only=True, frozen=True):
@@ -42,6 +45,14 @@ class Selection(Wish, kw_only=True, frozen=True):
         Maybe[Annotated[list[Number], Meta(min_length=1, max_length=NUMBERS_MAX)]],
         told("Only these."),
     ] = UNSET
+
+
+def only_numbers(action: str, selection: Selection) -> list[int] | None:
+    """The numbers of a job that is about these only; None for a job that walks over the line."""
+    is_plain = replace(selection, numbers=UNSET) == Selection()
+    if action == EXPORT or not is_plain or not isinstance(selection.numbers, list):
+        return None
+    return read_numbers(selection.numbers)
 
 
 class PropertiesEdit(Body, kw_only=True, frozen=True):
@@ -55,7 +66,8 @@ class PropertiesEdit(Body, kw_only=True, frozen=True):
 class Edit(Body, kw_only=True, frozen=True):
     """Changes that are made to each message before it is sent.
 
-    `action` and `body_set` compute with each message, and keep everything else as it was sent.
+    `action`, `body_set` and `body_action` compute with each message, and keep everything else as it
+    was sent.
     """
 
     action: Annotated[
@@ -66,6 +78,13 @@ class Edit(Body, kw_only=True, frozen=True):
         Annotated[dict[str, Json], Meta(max_length=PATHS_MAX)],
         told("New values in a JSON body, by their paths, such as `$.customer.id`."),
     ] = field(default_factory=dict)
+    body_action: Annotated[
+        Maybe[Annotated[str, Meta(min_length=1, max_length=EXPRESSION_CHARACTERS_MAX)]],
+        told(
+            "SET and REMOVE statements in the language of rules whose properties are the members "
+            "of a JSON body, `[customer.id]` for inner ones; after body_set."
+        ),
+    ] = UNSET
 
     body: Annotated[
         Maybe[Annotated[str, Meta(max_length=BODY_CHARACTERS_MAX)]], told("The new body, a text.")
@@ -78,9 +97,19 @@ class Edit(Body, kw_only=True, frozen=True):
 
 
 class NewJob(Body, kw_only=True, frozen=True):
-    action: Annotated[Literal["resubmit", "move", "delete", "export"], Meta(examples=["export"])]
+    action: Annotated[
+        Literal["resubmit", "move", "delete", "export", "undo"],
+        Meta(examples=["export"]),
+    ]
     selection: Selection = Selection()
-    destination: Annotated[Maybe[Text], told("Where to move messages: a queue or topic.")] = UNSET
+    destination: Annotated[
+        Maybe[Text],
+        told(
+            "Where to move messages: a queue, a topic, or one subscription alone, which needs "
+            "Manage on its topic. With resubmit: the subscription of the dead letters, instead of "
+            "its topic."
+        ),
+    ] = UNSET
     edit: Annotated[Maybe[Edit], told("Only with resubmit and move.")] = UNSET
     backup: Annotated[
         bool, told("Also write messages as JSON lines before they are moved or deleted.")
@@ -89,6 +118,13 @@ class NewJob(Body, kw_only=True, frozen=True):
         Maybe[Annotated[int, Meta(ge=1, le=RATE_MAX)]],
         told("Messages to resubmit, move or delete each second, at most."),
     ] = UNSET
+    mark: Annotated[
+        Maybe[Annotated[str, Meta(min_length=1, max_length=MARK_CHARACTERS_MAX)]],
+        told(
+            "With resubmit and move: a name by which undo finds these messages. With undo: which "
+            "messages become dead letters again, unless they have been received."
+        ),
+    ] = UNSET
     is_dry_run: Annotated[
         bool, told("Only check the request, and report what the job would do.")
     ] = False
@@ -96,7 +132,7 @@ class NewJob(Body, kw_only=True, frozen=True):
 
 class Job(Struct, kw_only=True):
     id: str
-    action: Annotated[str, one_of(RESUBMIT, MOVE, DELETE, EXPORT)]
+    action: Annotated[str, one_of(RESUBMIT, MOVE, DELETE, EXPORT, UNDO)]
     entity: Annotated[str, told("The line of messages.")]
     destination: Annotated[str, told("Where messages go; empty if nowhere.")]
     state: Annotated[str, one_of(RUNNING, STOPPING, *ENDED)]
@@ -106,7 +142,11 @@ class Job(Struct, kw_only=True):
     examined: Annotated[Count, told("Messages that were looked at.")] = 0
     done: Annotated[Count, told("Messages that were resubmitted, moved, deleted or exported.")] = 0
     skipped: Annotated[
-        Count, told("Selected messages that were locked, gone, or could not be read.")
+        Count,
+        told(
+            "Selected messages that were locked, gone, could not be read, or cannot be sent as "
+            "they would be; `warnings` says why."
+        ),
     ] = 0
     error: Annotated[str, told("Why the job failed, or waits.")] = ""
     warnings: list[str] = field(default_factory=list)
@@ -119,6 +159,7 @@ class Job(Struct, kw_only=True):
     rate_max: Annotated[Count, told("Messages each second, at most; 0: no limit.")] = 0
     selection: Selection = Selection()
     edit: Edit | None = None
+    mark: Annotated[str, told("The name by which undo finds the messages.")] = ""
 
 
 class Kept(Struct, kw_only=True):
@@ -132,6 +173,8 @@ class Kept(Struct, kw_only=True):
     """
     entity_id: int = 0
     """Another entity of the same name is not meant. 0: of a job that was kept before this was."""
+    subscription_id: int = 0
+    """The only subscription to which messages go; 0: they go to a queue or topic."""
     is_exact: bool = False
     """Whether nothing was done after this was kept: the server ended in order."""
 

@@ -20,10 +20,11 @@ from shardbus.codec.errors import DecodeError
 from shardbus.core import message_fields
 from shardbus.core.message import Entry
 from shardbus.core.properties import unpack
-from shardbus.gateway.http.api.finding import StoredMessage
-from shardbus.gateway.http.api.message_document import modified_payload
-from shardbus.gateway.http.api.rule_testing import ValueChange, value_changes
+from shardbus.gateway.http.api.messages.message import modified_payload
+from shardbus.gateway.http.api.search.rule_trial import ValueChange, value_changes
+from shardbus.gateway.http.api.search.selection import StoredMessage
 from shardbus.gateway.http.document import Json
+from shardbus.gateway.http.jobs.body_action import BodyAction
 from shardbus.gateway.http.jobs.job import Edit
 from shardbus.gateway.http.server.refusal import invalid, shown
 from shardbus.message.revision import Revision, revise
@@ -54,6 +55,7 @@ class Repair:
     def __init__(self, edit: Edit) -> None:
         self._action = None if edit.action is UNSET else SqlAction(edit.action)
         self._values = [(read_path(path), _written(value)) for path, value in edit.body_set.items()]
+        self._body = None if edit.body_action is UNSET else BodyAction(edit.body_action)
 
     @property
     def sets_keys(self) -> bool:
@@ -76,8 +78,8 @@ class Repair:
                 found = self._action.run(scope)
                 changes = value_changes(message, found)
                 made = _with_properties(made, found)
-            if self._values:
-                made, change = self._with_body(made)
+            if self._values or self._body is not None:
+                made, change = self._with_body(entry, payload, made)
                 changes.append(change)
         except EvaluationError as error:
             raise Unrepairable(error.message) from error
@@ -87,7 +89,7 @@ class Repair:
             raise Unrepairable(str(error)) from error
         return made, changes
 
-    def _with_body(self, payload: bytes) -> tuple[bytes, ValueChange]:
+    def _with_body(self, entry: Entry, sent: bytes, payload: bytes) -> tuple[bytes, ValueChange]:
         message = decode_message(payload)
         head, body = message.head, message.body
         if head.body_kind != codes.DATA or not isinstance(body, bytes):
@@ -100,6 +102,9 @@ class Repair:
             raise Unrepairable(f"The body is not JSON: {error}.") from error
         for steps, value in self._values:
             made = with_value(made, steps, value)
+        if self._body is not None:
+            new_ids = NewIds(secrets.token_bytes(SEED_BYTES))
+            made = self._body.changed(made, StoredMessage(entry, sent), new_ids)
         section = bytes([codes.DESCRIBED, codes.SMALLULONG, codes.DATA]) + encode(made)
         end = head.body_offset + head.body_length
         whole = payload[: head.body_offset] + section + payload[end:]
@@ -177,11 +182,14 @@ def check_repair(edit: Edit) -> None:
         return
     if edit.body is not UNSET or edit.properties is not UNSET or edit.fields:
         raise invalid(
-            "action and body_set cannot be combined with body, properties or fields: SET and "
-            "REMOVE in the action change properties and fields."
+            "action, body_set and body_action cannot be combined with body, properties or fields: "
+            "SET and REMOVE in the action change properties and fields."
         )
     Repair(edit)
 
 
 def is_repair(edit: Edit | None) -> bool:
-    return edit is not None and (edit.action is not UNSET or bool(edit.body_set))
+    if edit is None:
+        return False
+    has_actions = edit.action is not UNSET or edit.body_action is not UNSET
+    return has_actions or bool(edit.body_set)

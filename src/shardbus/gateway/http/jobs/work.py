@@ -10,34 +10,40 @@ from contextlib import suppress
 from functools import partial
 from typing import BinaryIO, Final, final
 
-from msgspec import UNSET
-from msgspec.structs import replace
-
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.operations.transactions import Transactor
-from shardbus.core.errors import MESSAGE_LOCK_LOST, NOT_FOUND, Refused, Unavailable
+from shardbus.core.errors import (
+    MESSAGE_LOCK_LOST,
+    NOT_FOUND,
+    QUOTA_EXCEEDED,
+    REPARTITIONING,
+    Refused,
+    Unavailable,
+)
 from shardbus.core.limits import DEFERRED_COUNT_MAX
 from shardbus.core.message import ACTIVE, Entry, Message
-from shardbus.core.messages.command import COMPLETE, Delivery, Settle
+from shardbus.core.messages.command import COMPLETE, DEAD_LETTER, Delivery, Settle
 from shardbus.core.sequence import fragment_of
-from shardbus.gateway.http.api.exploring import entry_of, scan_of
-from shardbus.gateway.http.api.finding import Condition, read_numbers
-from shardbus.gateway.http.api.message_document import message_document
-from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces
-from shardbus.gateway.http.api.scanning import Scan
+from shardbus.gateway.http.api.messages.message import message_document
+from shardbus.gateway.http.api.messages.scan import Scan, entry_of, scan_of
+from shardbus.gateway.http.api.messages.values import read_numbers
+from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces, SendPlace
+from shardbus.gateway.http.api.search.selection import Condition
 from shardbus.gateway.http.document import write
 from shardbus.gateway.http.jobs.job import (
     DELETE,
     EXPORT,
     STOPPING,
+    UNDO,
     WARNINGS_MAX,
     Aside,
     Kept,
-    Selection,
     Shelf,
+    only_numbers,
 )
-from shardbus.gateway.http.jobs.moving import Mover
+from shardbus.gateway.http.jobs.marks import Grounds, grounds_of
 from shardbus.gateway.http.jobs.repairing import Unrepairable
+from shardbus.gateway.http.jobs.resending import Resender
 from shardbus.gateway.http.messaging.head_receiver import release
 
 log = logging.getLogger(__name__)
@@ -45,9 +51,13 @@ log = logging.getLogger(__name__)
 CHUNK_COUNT: Final = 100
 SAVE_MS: Final = 1_000
 RETRY_MS: Final = 1_000
+# Refusals that are over after a moment.
+_PASSING: Final = (MESSAGE_LOCK_LOST, REPARTITIONING)
 _TAIL_BYTES: Final = 64 * 1024
 RETRIES_MAX: Final = 120
 """A fragment that does not come back within about two minutes ends the job."""
+FULL_WAITS_MAX: Final = 3_600
+"""So does a target that has no room for another message for about an hour."""
 
 
 @final
@@ -88,18 +98,18 @@ class JobRun:
         self._saved_at_s = 0.0
         self._patient_until_s = 0.0
         """Until then locked messages are waited for: this job may have locked them before."""
-        selection = kept.job.selection
-        numbers = selection.numbers
+        numbers = kept.job.selection.numbers
         self._numbers = set(read_numbers(numbers)) if isinstance(numbers, list) else None
-        is_plain = replace(selection, numbers=UNSET) == Selection()
-        self._is_only_numbered = is_plain and kept.job.action != EXPORT
+        self._is_only_numbered = only_numbers(kept.job.action, kept.job.selection) is not None
+        self._ended: set[int] = set()
+        """Of the chunk that is done again after a failure: what was done of it before."""
         rate_max = kept.job.rate_max
         self._chunk_count = min(CHUNK_COUNT, rate_max) if rate_max else CHUNK_COUNT
         self._due_s = 0.0
 
     async def run(self) -> None:
         """Do everything; Refused, Unavailable or Stopped is raised otherwise."""
-        retries = 0
+        retries, full_waits, done_before = 0, 0, self._job.done
         if self._job.restarts:
             self._be_patient()
         try:
@@ -110,13 +120,19 @@ class JobRun:
                 except _Locked:
                     self._job.error = "waiting: messages are locked, perhaps by this job before"
                 except (Refused, Unavailable) as failure:
-                    is_lost = isinstance(failure, Refused) and failure.kind == MESSAGE_LOCK_LOST
-                    retries += 1
-                    if retries > RETRIES_MAX or not (is_lost or isinstance(failure, Unavailable)):
+                    if _is_full(failure):
+                        full_waits = full_waits + 1 if self._job.done == done_before else 1
+                        done_before = self._job.done
+                    else:
+                        retries += 1
+                    if max(retries - RETRIES_MAX, full_waits - FULL_WAITS_MAX) > 0:
+                        raise
+                    if not (_is_full(failure) or _is_passing(failure)):
                         raise
                     self._be_patient()
+                    if not self._job.error:
+                        log.warning("job %s waits: %s", self._job.id, failure.message)
                     self._job.error = f"waiting: {failure.message}"
-                    log.warning("job %s waits: %s", self._job.id, failure.message)
                 await asyncio.sleep(RETRY_MS / 1000)
                 self._check_stop()
         finally:
@@ -165,10 +181,12 @@ class JobRun:
         while at < len(numbers):
             self._check_stop()
             some = numbers[at : at + self._chunk_count]
-            meant = [each for each in some if each <= self._last_of(fragment_of(each))]
-            left_out = len(some) - len(meant)
+            here = [each for each in some if each <= self._last_of(fragment_of(each))]
+            left_out = len(some) - len(here)
+            meant = [each for each in here if each not in self._ended]
             self._job.skipped += left_out + (await self._lock_and_end(place, meant) if meant else 0)
             at += len(some)
+            self._ended.clear()
             self._kept.cursor = str(at)
             self._job.examined += len(some)
             self._job.error = ""
@@ -198,6 +216,8 @@ class JobRun:
         number = entry.sequence_number
         is_later = number > self._last_of(fragment_of(number))
         if is_later or (self._numbers is not None and number not in self._numbers):
+            return False
+        if self._job.action == UNDO and grounds_of(entry.payload or b"", self._job.mark) is None:
             return False
         return self._condition.matches(entry)
 
@@ -256,13 +276,15 @@ class JobRun:
         job = self._job
         if job.action == DELETE:
             await place.handle.operations.settle(Settle(COMPLETE, [each.token for each in share]))
-            job.done += len(share)
+            self._count(share)
             return 0
-        mover = Mover(place.handle, self._target(), self._transactor, job.edit)
+        if job.action == UNDO:
+            return await self._bury(place, share)
+        resender = Resender(place.handle, self._target(), self._transactor, job.edit, job.mark)
         readable: list[tuple[Delivery, Message]] = []
         for delivery in share:
             try:
-                message = mover.message(delivery)
+                message = resender.message(delivery)
             except Unrepairable as failure:
                 self._warn(f"message {delivery.entry.sequence_number} stays: {failure}")
                 message = None
@@ -272,17 +294,46 @@ class JobRun:
         if unread:
             release(place.handle.router, *unread)
         if readable:
-            await mover.move([one for one, _ in readable], [one for _, one in readable])
-            job.done += len(readable)
+            await resender.move([one for one, _ in readable], [one for _, one in readable])
+            self._count([one for one, _ in readable])
         return len(unread)
 
-    def _target(self) -> EntityHandle:
-        handle = self._places.bus.find(self._job.destination.lower())
-        if handle is None:
+    def _count(self, ended: Sequence[Delivery]) -> None:
+        self._job.done += len(ended)
+        if self._is_only_numbered:
+            self._ended.update(each.entry.sequence_number for each in ended)
+
+    async def _bury(self, place: EntityPlace, share: list[Delivery]) -> int:
+        """Make messages dead letters again, with their reasons; returns how many were received
+        before.
+        """
+        received: list[Delivery] = []
+        groups: dict[Grounds, list[bytes]] = {}
+        for delivery in share:
+            grounds = grounds_of(delivery.payload or b"", self._job.mark)
+            if grounds is None or delivery.entry.delivery_count > 0:
+                received.append(delivery)
+            else:
+                groups.setdefault(grounds, []).append(delivery.token)
+        if received:
+            release(place.handle.router, *received)
+        for (reason, description), tokens in groups.items():
+            settlement = Settle(DEAD_LETTER, tokens, reason=reason, description=description)
+            await place.handle.operations.settle(settlement)
+            self._job.done += len(tokens)
+        return len(received)
+
+    def _target(self) -> SendPlace:
+        target = self._places.target(self._job.destination)
+        found = target.subscription
+        known = self._kept.subscription_id
+        if known and (found is None or found.entity_id != known):
             raise Refused(
-                NOT_FOUND, f"The messaging entity '{self._job.destination}' does not exist."
+                NOT_FOUND,
+                f"'{self._job.destination}' was deleted and created again after the job began: "
+                "start another job for the rest.",
             )
-        return self._places.sendable(self._job.destination)
+        return target
 
     # The export, or the copy of what is removed.
 
@@ -294,6 +345,7 @@ class JobRun:
                     entry,
                     payloads.get(entry.sequence_number) or entry.payload or b"",
                     delivery_count=entry.delivery_count,
+                    is_exact=True,
                 )
             )
             + b"\n"
@@ -364,6 +416,15 @@ class JobRun:
         if self._file is not None:
             await self._aside(partial(os.fsync, self._file.fileno()))
         await self._aside(partial(self._shelf.put, self._kept))
+
+
+def _is_full(failure: Refused | Unavailable) -> bool:
+    """Whether the target has no room: it has again when its receivers go on."""
+    return isinstance(failure, Refused) and failure.kind == QUOTA_EXCEEDED
+
+
+def _is_passing(failure: Refused | Unavailable) -> bool:
+    return isinstance(failure, Unavailable) or failure.kind in _PASSING
 
 
 async def _are_there(place: EntityPlace, numbers: Sequence[int]) -> bool:

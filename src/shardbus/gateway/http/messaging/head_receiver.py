@@ -41,7 +41,7 @@ class HeadReceiver:
     async def receive(self) -> Delivery | None:
         """The first message that comes; None when none came in time, or `end` was called."""
         timer = self._loop.call_later((self._wait_ms or LOOK_MS_MAX) / 1000, self.end)
-        self._dispatcher.add(self)
+        self._dispatcher.add(self, "http")
         try:
             self._dispatcher.wake(self)
             return await asyncio.shield(self._answer)

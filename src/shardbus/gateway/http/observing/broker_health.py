@@ -17,7 +17,7 @@ UNAVAILABLE: Final = FRAGMENT_UNAVAILABLE
 class BrokerHealth:
     """A broker and its fragments in use.
 
-    `outage` says why it is out of reach. `out` has the fragments that do not serve: entity, number
+    `outage` says why it is unreachable. `out` has the fragments that do not serve: entity, number
     and reason. `shortage` says why others accept no additions.
     """
 
@@ -39,7 +39,7 @@ Brokers = Callable[[], list[BrokerHealth]]
 
 
 def broker_healths(bus: Bus, names: Sequence[str], outages: Sequence[str]) -> list[BrokerHealth]:
-    """`outages[i]` is why the broker `names[i]` is out of reach; empty when it is not."""
+    """`outages[i]` is why the broker `names[i]` is unreachable; empty when it is not."""
     found = [BrokerHealth(name, outage) for name, outage in zip(names, outages, strict=True)]
     for handle in bus.in_use():
         for home, fragment in zip(handle.entity.fragments, handle.runners, strict=True):

@@ -14,7 +14,7 @@ from shardbus.core.message import (
     TRANSFER_DEAD_LETTER_LINE,
 )
 from shardbus.core.namespace.entity import MEGABYTE, Entity
-from shardbus.gateway.http.api.documents_entities import Fragment, Fragments
+from shardbus.gateway.http.api.entities.documents import Fragment, Fragments
 from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.observing.overview import Overviews
 

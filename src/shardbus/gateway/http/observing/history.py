@@ -75,18 +75,23 @@ class Track:
         self.fine = Ring(width, FINE_COUNT)
         self.coarse = Ring(width, COARSE_COUNT)
         self.sums = [0.0] * width
+        self.peaks = [math.nan] * width
 
 
 @final
 class History:
     """The history of many things, each with the same numbers.
 
-    The first `averaged` numbers are averaged over a minute; of the others the last is kept.
+    The first `averaged` numbers are averaged over a minute; of the last `peaked` the highest is
+    kept, and of the others the last.
     """
 
-    def __init__(self, names: Sequence[str], *, averaged: int, rows_max: int = ROWS_MAX) -> None:
+    def __init__(
+        self, names: Sequence[str], *, averaged: int, peaked: int = 0, rows_max: int = ROWS_MAX
+    ) -> None:
         self.names = names
         self._averaged = averaged
+        self._peaked = range(len(names) - peaked, len(names))
         self._rows_max = rows_max
         self._tracks: OrderedDict[str, Track] = OrderedDict()
         self._rows = 0
@@ -109,10 +114,16 @@ class History:
         track.fine.add(self.step, numbers)
         for column in range(self._averaged):
             track.sums[column] += 0.0 if math.isnan(numbers[column]) else numbers[column]
+        for column in self._peaked:
+            if not numbers[column] <= track.peaks[column]:
+                track.peaks[column] = numbers[column]
         if self.step % COARSE_STEPS == 0:
-            means = tuple(total / COARSE_STEPS for total in track.sums[: self._averaged])
-            track.coarse.add(self.step // COARSE_STEPS, (*means, *numbers[self._averaged :]))
+            means = [total / COARSE_STEPS for total in track.sums[: self._averaged]]
+            lasts = numbers[self._averaged : self._peaked.start]
+            highest = track.peaks[self._peaked.start :]
+            track.coarse.add(self.step // COARSE_STEPS, (*means, *lasts, *highest))
             track.sums = [0.0] * len(self.names)
+            track.peaks = [math.nan] * len(self.names)
         more = len(track.fine) + len(track.coarse) - before
         if more:
             self._rows += more

@@ -37,6 +37,8 @@ from shardbus.gateway.readings import (
     AMQP_MESSAGES,
     AMQP_REFUSED,
     AMQP_REQUESTS,
+    CLUSTER_LAG,
+    CLUSTER_MOVES,
     CLUSTER_NODES,
     CLUSTER_PARKED,
     CLUSTER_SLOTS,
@@ -102,6 +104,13 @@ TABLE: Final = (
     (CLUSTER_SLOTS_FREE, GAUGE, "Slots that no broker serves."),
     (CLUSTER_SNAPSHOT_MS, GAUGE, "Age of the oldest snapshot in the databases of the cluster."),
     (CLUSTER_PARKED, GAUGE, "Requests that wait in this process for a slot that moves."),
+    (
+        CLUSTER_MOVES,
+        COUNTER,
+        "Slots that got another owner, as this process saw it: given by one with a lease, or taken "
+        "from one that was silent.",
+    ),
+    (CLUSTER_LAG, GAUGE, "What the standby that is furthest behind has not stored yet, by store."),
     (FLIGHT_UP, GAUGE, "1 while the process of the bulk lane serves, 0 while it does not."),
     (TOKENS_REFUSED, COUNTER, "Tokens and keys refused, and requests without one, by protocol."),
     (WRONG_KEYS, COUNTER, "Tokens and keys made with no known key: possible guesses."),

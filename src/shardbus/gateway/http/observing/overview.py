@@ -43,6 +43,11 @@ ENTITY_SERIES: Final = (
     "oldest_age_ms",
 )
 PIPELINE_SERIES: Final = ("rows_per_s", "backlog", "batch_ms")
+PIPELINE_STATES: Final = ("stopped", "finished", "running", "stopping", "starting", "failing")
+"""In the history a state is its place here; of a minute the last in this order is kept, so that a
+failure of some seconds is seen in the history of a day.
+"""
+STATE: Final = "state"
 
 _Rate = Annotated[float | None, told("Messages per second; null while that is not known.")]
 
@@ -155,14 +160,14 @@ class Overviews:
         brokers: Brokers,
         pipelines: Callable[[], Mapping[str, Mapping[str, object]]] = dict,
     ) -> None:
-        """`pipelines` returns the progress of each."""
+        """`pipelines` returns the progress of each, and its state."""
         self._bus = bus
         self._health = health
         self._brokers = brokers
         self._pipelines = pipelines
         self.census = Census(bus)
         self.entities = History(ENTITY_SERIES, averaged=2)
-        self.pipelines = History(PIPELINE_SERIES, averaged=1)
+        self.pipelines = History((*PIPELINE_SERIES, STATE), averaged=1, peaked=1)
         self._started_at_ms = bus.clock.now_ms()
         self._snapshot: Snapshot | None = None
         self._made_at_s = -math.inf
@@ -211,7 +216,7 @@ class Overviews:
         progress = self._pipelines()
         for name, numbers in progress.items():
             values = (_number(numbers.get(series)) for series in PIPELINE_SERIES)
-            self.pipelines.record(name, tuple(values))
+            self.pipelines.record(name, (*values, _state_number(numbers.get(STATE))))
         self.pipelines.keep(set(progress))
 
     def _record(self, key: str, entities: Sequence[Entity], elapsed_s: float) -> None:
@@ -326,7 +331,7 @@ class Overviews:
             is_partitioned=spec.is_partitioned,
             requires_session=spec.requires_session,
             forward_to=spec.forward_to or None,
-            fragment_count=len(entity.fragments),
+            fragment_count=entity.fragment_count(),
             fragments_out=counted.fragments_out,
             active=0 if is_forwarded else counted.active,
             deferred=counted.deferred,
@@ -376,6 +381,10 @@ def _totals(entities: Sequence[OverviewEntity]) -> OverviewTotals:
 
 def _moment(moment_ms: int) -> str | None:
     return format_moment(moment_ms) if moment_ms != NEVER_MS else None
+
+
+def _state_number(state: object) -> float:
+    return float(PIPELINE_STATES.index(state)) if state in PIPELINE_STATES else math.nan
 
 
 def _number(value: object) -> float:

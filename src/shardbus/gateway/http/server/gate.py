@@ -62,8 +62,16 @@ class Gate:
         """
         if _URI.search(name):
             raise invalid(f"{shown(name)} is not a valid name: it has '?', '#' or '://'.")
-        grant = self.grant_of(request, "/" + name, below)
         path = audience_path("/" + name)
+        is_known = request.grant is not None
+        try:
+            grant = self.grant_of(request, "/" + name, below)
+        except Refused:
+            if is_known:
+                # The token is good for another entity of the same request. What it lacks is a right
+                # on this one, so "invalid signature" would send its owner to look for a wrong key.
+                raise claims_required(right, path) from None
+            raise
         if _allows_all(grant, right, path) or (otherwise and _allows_all(grant, otherwise, path)):
             return
         raise claims_required(right, path)

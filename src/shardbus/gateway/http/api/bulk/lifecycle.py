@@ -1,0 +1,182 @@
+"""The lifecycle records of an entity in the JSON API: a table, in columns and page by page."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, final
+
+from msgspec import Struct
+
+from shardbus.broker.bus import OpenFragment
+from shardbus.broker.operations.asking import ask
+from shardbus.core.lifecycle.command import LifecycleRead, ReadLifecycle
+from shardbus.core.lifecycle.rows import Rows, unpacked
+from shardbus.core.lifecycle.telling import SPAN_MAX
+from shardbus.core.namespace.access import LISTEN, MANAGE
+from shardbus.gateway.http.api.bulk.blocks import recorded_place
+from shardbus.gateway.http.api.bulk.latency import Latencies, Latency
+from shardbus.gateway.http.api.bulk.lifecycle_columns import (
+    LifecycleColumns,
+    add_rows,
+    empty_columns,
+)
+from shardbus.gateway.http.api.bulk.report import EntityReport, Reports
+from shardbus.gateway.http.api.call import Call, Nothing, Row, shows
+from shardbus.gateway.http.api.places import EntityPlaces
+from shardbus.gateway.http.api.route import NAME, Parameter, Route
+from shardbus.gateway.http.document import Count, told
+from shardbus.gateway.http.server.refusal import invalid, shown
+
+ROWS_MAX: Final = 20_000
+ROWS_DEFAULT: Final = 1_000
+_CURSOR: Final = re.compile(r"([0-9]{1,5})\.([0-9]{1,18})", re.ASCII)
+_AFTER: Final = Parameter("after", "query", "The member `next` of the page before.", example="0.0")
+_ROWS: Final = Parameter(
+    "rows",
+    "query",
+    "About how many rows to return; a block of a commit is never divided.",
+    least=1,
+    most=ROWS_MAX,
+    example=ROWS_DEFAULT,
+)
+
+
+class LifecyclePage(Struct, kw_only=True):
+    entity: str
+    is_on: Annotated[bool, told("Whether the entity records its lifecycle now.")]
+    rows: Count
+    columns: LifecycleColumns
+    damaged: Annotated[Count, told("Blocks that cannot be read.")]
+    next: Annotated[str, told("Where the next page begins; also at the end, for later rows.")]
+    is_end: bool
+
+
+@final
+class LifecyclePages:
+    """A Group of the API: the lifecycle records of an entity."""
+
+    def __init__(self, places: EntityPlaces) -> None:
+        self._places = places
+        self._latencies = Latencies()
+        self._reports = Reports()
+
+    def rows(self) -> list[Row]:
+        route = Route(
+            "/api/v1/entities/{name}/lifecycle",
+            "The lifecycle records of an entity, fragment by fragment.",
+            LifecyclePage,
+            right=LISTEN,
+            otherwise=MANAGE,
+            parameters=(NAME, _AFTER, _ROWS),
+        )
+        latency = Route(
+            "/api/v1/entities/{name}/latency",
+            "Percentiles of the last hour's times in the queue and times to settle, by minute, "
+            "from lifecycle records; at most ten seconds old.",
+            Latency,
+            right=LISTEN,
+            otherwise=MANAGE,
+            parameters=(NAME,),
+        )
+        report = Route(
+            "/api/v1/entities/{name}/report",
+            "The report of `shardbus report`, from the newest lifecycle records; at most ten "
+            "seconds old.",
+            EntityReport,
+            right=LISTEN,
+            otherwise=MANAGE,
+            parameters=(NAME,),
+        )
+        return [
+            shows(route, self._page),
+            shows(latency, self._latency),
+            shows(report, self._report),
+        ]
+
+    async def _report(self, call: Call[Nothing]) -> EntityReport:
+        place = recorded_place(self._places, call.name)
+        self._places.pay(1)
+        return await self._reports.of(place.handle, self._places.bus.clock.now_ms())
+
+    async def _latency(self, call: Call[Nothing]) -> Latency:
+        place = recorded_place(self._places, call.name)
+        return await self._latencies.of(place.handle, self._places.bus.clock.now_ms())
+
+    async def _page(self, call: Call[Nothing]) -> LifecyclePage:
+        place = recorded_place(self._places, call.name)
+        count_max = call.query.integer("rows", ROWS_DEFAULT, ROWS_MAX, least=1)
+        number, block = _position(call.query.text("after") or "0.0")
+        walk = Walk(list(place.handle.runners), number, block)
+        columns, count = empty_columns(), 0
+        while count < count_max and (found := await walk.step()) is not None:
+            for block_number, rows in found:
+                add_rows(columns, walk.fragment, block_number, rows)
+                count += len(rows)
+        return LifecyclePage(
+            entity=place.handle.entity.name,
+            is_on=place.handle.entity.spec.lifecycle,
+            rows=count,
+            columns=columns,
+            damaged=walk.damaged,
+            next=walk.cursor,
+            is_end=walk.is_over,
+        )
+
+
+@final
+class Walk:
+    """A walk over the blocks of one fragment after the other."""
+
+    def __init__(self, ports: list[OpenFragment], number: int, block: int) -> None:
+        """Begins after a block of a fragment."""
+        self._ports = sorted(ports, key=lambda port: port.fragment_id.number)
+        self._index = 0
+        self._block = block
+        self.damaged = 0
+        self.is_over = False
+        numbers = [port.fragment_id.number for port in self._ports]
+        if number and number not in numbers:
+            raise invalid(f"after names fragment {number}; the fragments are {numbers}.")
+        self._index = numbers.index(number) if number in numbers else 0
+
+    @property
+    def fragment(self) -> int:
+        """The fragment of the last step."""
+        return self._ports[self._index].fragment_id.number
+
+    @property
+    def cursor(self) -> str:
+        return f"{self.fragment}.{self._block}"
+
+    async def step(self) -> list[tuple[int, Rows]] | None:
+        """The next blocks, all of one fragment; None at the end."""
+        while True:
+            port = self._ports[self._index]
+            read = await ask(port, ReadLifecycle(self._block, SPAN_MAX))
+            assert isinstance(read, LifecycleRead)
+            self._block = max(read.until, self._block)
+            self.damaged += len(read.damaged)
+            if read.numbers:
+                return self._unpacked(read)
+            if self._block >= read.next - 1:
+                if self._index == len(self._ports) - 1:
+                    self.is_over = True
+                    return None
+                self._index += 1
+                self._block = 0
+
+    def _unpacked(self, read: LifecycleRead) -> list[tuple[int, Rows]]:
+        found: list[tuple[int, Rows]] = []
+        for number, data in zip(read.numbers, read.blocks, strict=True):
+            try:
+                found.append((number, unpacked(data)))
+            except ValueError:
+                self.damaged += 1
+        return found
+
+
+def _position(cursor: str) -> tuple[int, int]:
+    found = _CURSOR.fullmatch(cursor)
+    if found is None:
+        raise invalid(f"after is {shown(cursor)}; use `next` of the previous page.")
+    return int(found[1]), int(found[2])

@@ -1,0 +1,1 @@
+"""Queues, topics, subscriptions and their rules in the JSON API."""

@@ -1,0 +1,1 @@
+"""Messages and sessions in the JSON API."""

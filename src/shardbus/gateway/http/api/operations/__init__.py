@@ -1,0 +1,1 @@
+"""The server, access rules, jobs, pipelines and backups in the JSON API, for operators."""

@@ -1,0 +1,1 @@
+"""Searches over stored messages in the JSON API, and rules that are tried on them."""
