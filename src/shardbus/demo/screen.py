@@ -173,7 +173,7 @@ class _Painter:
 
     def _cell(self, fragment: FragmentBar, most: int) -> tuple[Span, ...]:
         if not fragment.is_available:
-            return ((DIM, f"{fragment.number:>3} "), (RED, "out of reach".ljust(CELL_WIDTH - 4)))
+            return ((DIM, f"{fragment.number:>3} "), (RED, "unreachable".ljust(CELL_WIDTH - 4)))
         shown = bar(fragment.waiting / most, CELL_BAR, has_blocks=self._look.has_blocks)
         numbers = f" {fragment.waiting:>4} {fragment.per_s:>4.1f}/s"
         return (

@@ -5,6 +5,6 @@ Importing this package costs and starts nothing: it knows the bus by its command
 
 from shardbus.testing.bus import PrivateBus
 from shardbus.testing.failures import BusFailed
-from shardbus.testing.warm import WarmProcess
+from shardbus.testing.warm_client import WarmProcess
 
 __all__ = ["BusFailed", "PrivateBus", "WarmProcess"]

@@ -14,7 +14,7 @@ import pytest
 
 from shardbus.testing.bus import PrivateBus
 from shardbus.testing.entities import Queues, Topics
-from shardbus.testing.warm import BusOptions, WarmProcess
+from shardbus.testing.warm_client import BusOptions, WarmProcess
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient

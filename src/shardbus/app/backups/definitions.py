@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,7 @@ from shardbus.app.backups.manifest import ManifestFile, write_new
 from shardbus.app.pipelines.shelf import FILE_BYTES_MAX, Intent
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
 from shardbus.stores.base.files import sync_directory
+from shardbus.stores.base.pipelines import PipelineRow
 
 FILES_MAX: Final = 1_000
 
@@ -21,6 +23,16 @@ def read_definitions(data_dir: Path) -> dict[str, bytes]:
     whole = ((f"{PIPELINES}/{file.name}", _content(file)) for file in found)
     # A file that is too long is not a definition: the server ignores it, too.
     return {name: content for name, content in whole if len(content) <= FILE_BYTES_MAX}
+
+
+def shared_definitions(rows: Sequence[PipelineRow]) -> dict[str, bytes]:
+    """The pipelines of a cluster, as the files that a server has of its own."""
+    return {
+        f"{PIPELINES}/{row.name}.json": json.dumps(
+            {"definition": json.loads(row.document), "intent": row.intent}, indent=2
+        ).encode()
+        for row in rows[:FILES_MAX]
+    }
 
 
 def write_definitions(directory: Path, definitions: dict[str, bytes]) -> list[ManifestFile]:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from shardbus.app.backups.manifest import Manifest
-from shardbus.app.backups.moving import (
+from shardbus.app.backups.namespace_move import (
     catalogue_facts,
     compared,
     held_elsewhere,
@@ -17,7 +17,7 @@ from shardbus.app.backups.moving import (
 from shardbus.app.cli.failures import CommandError
 from shardbus.app.server.store_kinds import stores_of
 from shardbus.stores.base.backup import CATALOGUE_NAME
-from shardbus.stores.base.moving import ARRIVED, ARRIVING, Mark
+from shardbus.stores.base.move_mark import ARRIVED, ARRIVING, Mark
 from shardbus.stores.base.package import Stores
 from shardbus.stores.base.store import StoreError
 

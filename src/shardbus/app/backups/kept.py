@@ -7,7 +7,7 @@ import logging
 import secrets
 import shutil
 import socket
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, final
@@ -18,8 +18,8 @@ from shardbus.broker.backup.backup import Backup, BackupOrder, BackupPart, Cut, 
 from shardbus.broker.backup.part import checked_name
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import ALREADY_EXISTS, NOT_FOUND, Refused, Unavailable
-from shardbus.gateway.http.api.backups import DONE, FAILED, RUNNING, BackupFile
-from shardbus.gateway.http.api.backups import Backup as BackupShown
+from shardbus.gateway.http.api.operations.backups import DONE, FAILED, RUNNING, BackupFile
+from shardbus.gateway.http.api.operations.backups import Backup as BackupShown
 from shardbus.gateway.http.moment import format_moment
 
 log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class _Record:
 @final
 class KeptBackups:
     """The `api_backups.Backups` of a server. Backups are below `directory`; the pipelines of
-    `data_dir` are included.
+    `data_dir` are included, and those that `shared` reads, of a cluster.
     """
 
     def __init__(
@@ -76,7 +76,9 @@ class KeptBackups:
         directory: Path,
         data_dir: Path,
         clock: Clock,
+        shared: Callable[[], Awaitable[dict[str, bytes]]] | None = None,
     ) -> None:
+        self._shared = shared
         self._stores = stores
         self._catalogue = catalogue
         self._directory = directory.absolute()
@@ -171,6 +173,8 @@ class KeptBackups:
 
         await backup.prepare()
         record.cut = await backup.cut(meanwhile)
+        if self._shared is not None:
+            definitions.update(await self._shared())
         record.copies = await backup.copy(record.watch)
         # From here on no part may be removed before the manifest lists it.
         await backup.keep()

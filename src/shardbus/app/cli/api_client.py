@@ -3,18 +3,18 @@
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from shardbus.app.cli.client import TOKEN_LIFETIME_S, Answer, Transport, check_answer, reason_of
+from shardbus.app.cli.client import Answer, NamespaceClient, check_answer, reason_of
 from shardbus.app.cli.console import Json
 from shardbus.app.cli.failures import CommandError, NotFound, Refused
 from shardbus.app.cli.missing import ENTITY, RULE, SUBSCRIPTION, did_you_mean, no_entity
-from shardbus.app.cli.sas import Credential
 
 PREFIX: Final = "/api/v1/"
 PIPELINE: Final = "pipeline"
+ACCESS_RULE: Final = "access rule"
 # Names are for completion and for guesses at what was meant.
 NAMES_PAGE: Final = 200
 NAMES_MAX: Final = 10_000
@@ -30,48 +30,29 @@ Document = dict[str, Json]
 """What the API takes and answers: always one object."""
 
 
-class ApiClient:
+class ApiClient(NamespaceClient):
     """Paths are relative to the API and plain text: `entities/a b/fragments`.
 
     Every method raises the failures of commands, with the API's own reasons.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        endpoint: str,
-        credential: Credential,
-        *,
-        clock: Callable[[], float],
-    ) -> None:
-        """`clock` returns the seconds since 1970, for tokens."""
-        self._transport = transport
-        self._resource = endpoint.rstrip("/")
-        self._credential = credential
-        self._clock = clock
-
     def get(self, path: str, **query: str | int | None) -> Document:
         """`None` leaves a parameter out; `from_` is the parameter `from`."""
-        given = {name.rstrip("_"): str(value) for name, value in query.items() if value is not None}
-        return self._ask("GET", path, query=urlencode(given))
+        return self._ask("GET", path, query=_encoded(query))
 
-    def post(self, path: str, document: Document) -> Document:
-        return self._ask("POST", path, document)
+    def post(self, path: str, document: Document, **query: int | None) -> Document:
+        return self._ask("POST", path, document, query=_encoded(query))
 
     def put(self, path: str, document: Document) -> Document:
         return self._ask("PUT", path, document)
 
-    def delete(self, path: str) -> Document:
-        return self._ask("DELETE", path)
+    def delete(self, path: str, **query: int | None) -> Document:
+        return self._ask("DELETE", path, query=_encoded(query))
 
     def _ask(
         self, method: str, path: str, document: Document | None = None, query: str = ""
     ) -> Document:
-        expires_at_s = int(self._clock()) + TOKEN_LIFETIME_S
-        headers = {
-            "Authorization": self._credential.token_for(self._resource, expires_at_s=expires_at_s),
-            "Accept": "application/json",
-        }
+        headers = {"Authorization": self._token(), "Accept": "application/json"}
         body = None
         if document is not None:
             headers["Content-Type"] = "application/json"
@@ -82,10 +63,14 @@ class ApiClient:
         return _read(answer.body)
 
     def names(self, word: str, owner: str, until_s: float | None = None) -> list[str]:
-        """The names of entities, of the rules of a subscription, or of pipelines.
+        """The names of entities, of the rules of a subscription, of pipelines, or of the access
+        rules of an entity or, without one, of the namespace.
 
         Only those that were read until `until_s` on the steady clock.
         """
+        if word == ACCESS_RULE:
+            path = f"entities/{owner}/access-rules" if owner else "access-rules"
+            return self._listed(path, "access_rules", until_s)
         if word == RULE:
             return self._listed(f"entities/{owner}/rules", "rules", until_s)
         if word == SUBSCRIPTION:
@@ -96,7 +81,7 @@ class ApiClient:
     def _listed(self, path: str, member: str, until_s: float | None) -> list[str]:
         found: list[str] = []
         while len(found) < NAMES_MAX and (until_s is None or time.monotonic() < until_s):
-            is_whole = member == f"{PIPELINE}s"
+            is_whole = member == f"{PIPELINE}s" or path.endswith("access-rules")
             page = self.get(path) if is_whole else self.get(path, skip=len(found), top=NAMES_PAGE)
             listed = page.get(member)
             entities = listed if isinstance(listed, list) else []
@@ -132,6 +117,11 @@ class ApiClient:
             return f"{plain}{did_you_mean(pipeline[1], self.names(PIPELINE, ''))} {lists}"
 
         return NotFound(plain, explain)
+
+
+def _encoded(query: Mapping[str, str | int | None]) -> str:
+    given = {name.rstrip("_"): str(value) for name, value in query.items() if value is not None}
+    return urlencode(given)
 
 
 def _read(body: bytes) -> Document:

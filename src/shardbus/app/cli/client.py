@@ -29,9 +29,9 @@ from shardbus.app.cli.entities.atom import (
 )
 from shardbus.app.cli.entities.rule_atom import AtomRule, read_rule, write_rule
 from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
-from shardbus.app.cli.missing import ENTITY, RULE, Names, no_entity
+from shardbus.app.cli.missing import ENTITY, RULE, Names, already_exists, no_entity
 from shardbus.app.cli.sas import Credential
-from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.element_reader import CONNECT
 
 API_VERSION: Final = "2024-05"
 TOKEN_LIFETIME_S: Final = 300
@@ -40,6 +40,9 @@ ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 PAGE_SIZE: Final = 100
 PAGES_MAX: Final = 10_000
 
+_NO_TARGET: Final = re.compile(
+    r"The messaging entity '(?:sb://[^/]*/)?(.+)' could not be found: Forward"
+)
 _SUBCODE: Final = re.compile(r"^SubCode=\d+\. (?:[A-Z][A-Za-z ]+\. )?(?=.)")
 
 
@@ -133,7 +136,10 @@ class HttpTransport:
     def _no_trust(self, error: ssl.SSLError) -> str:
         hint = ""
         if isinstance(error, ssl.SSLCertVerificationError):
-            hint = ": give the authority that signed its certificate with --ca FILE"
+            hint = (
+                ": give the authority that signed its certificate with --ca FILE; the connection "
+                "string of a bus without TLS ends in UseDevelopmentEmulator=true"
+            )
         return f"TLS with {self._endpoint} failed ({error}){hint}"
 
     def _silent(self, error: Exception, *, is_asked: bool) -> str:
@@ -171,10 +177,9 @@ def _has_ended(connection: http.client.HTTPConnection) -> bool:
     return bool(select.select([connection.sock], [], [], 0)[0])
 
 
-class Management:
-    """The entities of one namespace; `clock` returns the seconds since 1970 for tokens.
-
-    A subscription's path is `<topic>/Subscriptions/<name>`; that of a rule adds `/Rules/<name>`.
+class NamespaceClient:
+    """Asks one namespace; every request carries a token of its own, because applying a large file
+    takes longer than a token is valid.
     """
 
     def __init__(
@@ -185,10 +190,22 @@ class Management:
         *,
         clock: Callable[[], float],
     ) -> None:
+        """`clock` returns the seconds since 1970, for tokens."""
         self._transport = transport
         self._resource = endpoint.rstrip("/")
         self._credential = credential
         self._clock = clock
+
+    def _token(self) -> str:
+        expires_at_s = int(self._clock()) + TOKEN_LIFETIME_S
+        return self._credential.token_for(self._resource, expires_at_s=expires_at_s)
+
+
+class Management(NamespaceClient):
+    """The entities of one namespace.
+
+    A subscription's path is `<topic>/Subscriptions/<name>`; that of a rule adds `/Rules/<name>`.
+    """
 
     def create(
         self, kind: EntityKind, path: str, elements: dict[str, str], rule: AtomRule | None = None
@@ -280,10 +297,7 @@ class Management:
         paging: str = "",
         word: str = ENTITY,
     ) -> Answer:
-        # A token for each request: applying a large file takes longer than a token is valid.
-        expires_at_s = int(self._clock()) + TOKEN_LIFETIME_S
-        token = self._credential.token_for(self._resource, expires_at_s=expires_at_s)
-        headers = {"Authorization": token, "Accept": "application/atom+xml"}
+        headers = {"Authorization": self._token(), "Accept": "application/atom+xml"}
         if body is not None:
             headers["Content-Type"] = "application/atom+xml;type=entry;charset=utf-8"
         if is_update:
@@ -310,12 +324,14 @@ def check_answer(
     match answer.status:
         case 401:
             raise Refused(not_authorised(detail, credential))
-        case 404 if "Forward" in detail:
+        case 404 if (target := _NO_TARGET.match(detail)) is not None:
             # Not the entity of the path is missing, but its forwarding destination.
-            raise NotFound(detail)
+            raise no_entity(target[1], names, ENTITY)
         case 404 | 410:
             raise no_entity(path, names, word)
         case 409:
+            if "already exists" in detail:
+                raise already_exists(path, names, word)
             raise Refused(f"{path} already exists, or is being changed: {detail}")
         case 504:
             raise ServerUnavailable(detail)

@@ -5,14 +5,27 @@ from typing import ClassVar
 
 
 class CommandError(Exception):
-    """The command failed."""
+    """The command failed.
+
+    `explain` asks the bus for more, such as what there is instead. It is called for the user only:
+    many callers expect that something is missing.
+    """
 
     exit_code: ClassVar[int] = 1
     word: ClassVar[str] = "error"
 
+    def __init__(self, text: str, explain: Callable[[], str] | None = None) -> None:
+        super().__init__(text)
+        self._explain = explain
+
     def explained(self) -> str:
         """The text for the user."""
-        return str(self)
+        if self._explain is None:
+            return str(self)
+        try:
+            return self._explain()
+        except CommandError:
+            return str(self)
 
 
 class Refused(CommandError):
@@ -36,26 +49,10 @@ class ServerUnavailable(CommandError):
 
 
 class NotFound(CommandError):
-    """There is no such entity.
-
-    `explain` asks the bus for what there is instead. It is called for the user only: many callers
-    expect that something is missing.
-    """
+    """There is no such entity."""
 
     exit_code = 4
     word = "not-found"
-
-    def __init__(self, text: str, explain: Callable[[], str] | None = None) -> None:
-        super().__init__(text)
-        self._explain = explain
-
-    def explained(self) -> str:
-        if self._explain is None:
-            return str(self)
-        try:
-            return self._explain()
-        except CommandError:
-            return str(self)
 
 
 class Interrupted(CommandError):

@@ -1,5 +1,6 @@
 """The `shardbus` command: `serve`, `version`, and clients of the management API."""
 
+import dataclasses
 import os
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from typing import Final
 import click
 
 from shardbus.app.cli.apply import apply
+from shardbus.app.cli.cluster.commands import cluster
 from shardbus.app.cli.completion import completion
 from shardbus.app.cli.console import Console, run_command
 from shardbus.app.cli.entities.access_rules import sas
@@ -30,13 +32,14 @@ from shardbus.app.cli.operations.backup import backup, restore
 from shardbus.app.cli.operations.broker import broker
 from shardbus.app.cli.operations.cert import cert
 from shardbus.app.cli.operations.check import check
-from shardbus.app.cli.operations.cluster import cluster
 from shardbus.app.cli.operations.flight import flight
 from shardbus.app.cli.operations.fragments import fragments
 from shardbus.app.cli.operations.move import move
 from shardbus.app.cli.operations.node import node_options, run_node_command
 from shardbus.app.cli.operations.orphans import orphans
+from shardbus.app.cli.operations.repartition import repartition
 from shardbus.app.cli.operations.test_server import test_server
+from shardbus.app.cli.report.command import report
 from shardbus.app.cli.triage.command import triage
 from shardbus.app.cli.version import describe
 from shardbus.app.server.setting import Kind, Setting
@@ -161,7 +164,7 @@ def emulator(config: tuple[str, ...], **flags: Flag) -> None:
         settings = load(given, os.environ, config=files, is_public_key_allowed=True)
         log_to_stderr(settings.log_level)
         warn(settings)
-        return _run(settings)
+        return _run(dataclasses.replace(settings, is_emulator=True))
 
     sys.exit(run_command(Console(is_json=False), command))
 
@@ -247,6 +250,7 @@ main.add_command(move)
 main.add_command(import_command)
 main.add_command(migrate)
 main.add_command(orphans)
+main.add_command(repartition)
 main.add_command(peek)
 main.add_command(pipeline)
 main.add_command(purge_command)
@@ -260,4 +264,5 @@ main.add_command(sessions)
 main.add_command(subscription)
 main.add_command(test_server)
 main.add_command(topic)
+main.add_command(report)
 main.add_command(triage)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from shardbus.app.migrate.entities import TargetEntities
     from shardbus.app.migrate.journal import Journal
-    from shardbus.app.migrate.moving import Line, Moved
+    from shardbus.app.migrate.line_move import Line, Moved
 
 ACTIVE: Final = "Active"
 AGAIN: Final = "run the same command again to continue"
@@ -141,7 +141,7 @@ def _move(
 ) -> None:
     from azure.servicebus import ServiceBusClient
 
-    from shardbus.app.migrate.moving import LineMove
+    from shardbus.app.migrate.line_move import LineMove
 
     if entity.elements.get("ForwardTo"):
         # An entity that forwards has no messages: its destination has them.
@@ -177,7 +177,7 @@ def _move(
 def _lines(
     prepared: "TargetEntities", entity: DeclaredEntity, *, has_dead_letters: bool
 ) -> "list[Line]":
-    from shardbus.app.migrate.moving import Line
+    from shardbus.app.migrate.line_move import Line
 
     main = Line(
         entity.path,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import Final
 
-from shardbus.app.cli.failures import NotFound
+from shardbus.app.cli.failures import NotFound, Refused
 
 QUEUE: Final = "queue"
 TOPIC: Final = "topic"
@@ -29,6 +29,19 @@ def no_entity(path: str, names: Names, word: str = ENTITY) -> NotFound:
     `names` is asked only when the failure is shown to a user.
     """
     return NotFound(_plain(path, word), lambda: _explained(path, names, word))
+
+
+def already_exists(path: str, names: Names, word: str) -> Refused:
+    """The failure for a name that is taken, perhaps by an entity of another kind."""
+    plain = f"{path} already exists: choose another name, or update it"
+    other = {QUEUE: TOPIC, TOPIC: QUEUE}.get(word)
+
+    def explain() -> str:
+        if other is None or path.lower() not in map(str.lower, names(other, "")):
+            return plain
+        return f"{path} already exists, as a {other}: choose another name"
+
+    return Refused(plain, explain)
 
 
 def similar(name: str, names: Iterable[str]) -> list[str]:

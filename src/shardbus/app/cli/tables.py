@@ -1,8 +1,12 @@
 """Tables for people that fit the width of the terminal."""
 
+import os
 import shutil
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
+
+from shardbus.app.cli.console import table
 
 Row = tuple[str, ...]
 
@@ -51,6 +55,15 @@ class Columns:
 def fitted(rows: Sequence[Row], *, cut: Mapping[str, int], optional: Sequence[str] = ()) -> str:
     """A whole table, in the width of the terminal."""
     return Columns(rows, cut=cut, optional=optional).text(rows)
+
+
+def list_text(rows: Sequence[Row], *, cut: Mapping[str, int], optional: Sequence[str] = ()) -> str:
+    """A list of names: in the width of the terminal, or whole for a pipe, whose reader needs
+    them.
+    """
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return fitted(rows, cut=cut, optional=optional)
+    return table(rows)
 
 
 def shortened(text: str, width: int) -> str:

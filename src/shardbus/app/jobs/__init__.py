@@ -1,3 +1,1 @@
-"""Where the jobs of a server are kept: files in its data directory. The work itself is the
-gateway's.
-"""
+"""Stores the jobs of a server as files in its data directory. The gateway does the work."""

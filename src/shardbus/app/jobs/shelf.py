@@ -1,4 +1,4 @@
-"""Jobs on disk: one file each, replaced atomically, and beside it the lines that it wrote."""
+"""Jobs on disk: a file for each, replaced atomically, and beside it the lines that it exported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JobShelf:
                 with file.open("rb") as opened:
                     kept = msgspec.json.decode(opened.read(FILE_BYTES_MAX + 1), type=Kept)
                 if kept.job.id != file.stem:
-                    raise ValueError(f"it is that of {kept.job.id}")
+                    raise ValueError(f"it contains the job {kept.job.id}")
             except (OSError, ValueError, msgspec.MsgspecError) as error:
                 log.error("%s is not a job and is ignored: %s", file, error)
             else:

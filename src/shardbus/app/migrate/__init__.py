@@ -1,1 +1,1 @@
-"""Messages from one namespace to another through the official SDK, with a journal."""
+"""Migrates messages from one namespace to another through the official SDK, with a journal."""

@@ -71,7 +71,7 @@ class TargetEntities:
             raise applied.failure
 
     def life(self, kind: EntityKind, path: str) -> str:
-        """An id for an entity of the source together with that of the target.
+        """An id for an entity of the source and its counterpart on the target.
 
         It changes if one of them is deleted and created again: the new entity has the same path,
         and may have other messages under the same sequence numbers.
@@ -93,11 +93,11 @@ class TargetEntities:
         return self._target.management.entity(kind, path).counts["active"]
 
     def is_finished(self, topic: str) -> bool:
-        """Whether the messages of the topic were moved, and its rules are those of the source."""
+        """Whether the messages of the topic were moved, and it has the rules of the source."""
         return self._journal.is_done(self._rules_line(topic), _FINISHED)
 
     def finish(self, topic: DeclaredEntity) -> None:
-        """Give the subscriptions the rules of the source; no message is tagged any more."""
+        """Give the subscriptions the rules of the source, when no tagged message is left."""
         self._journal.done(self._rules_line(topic.path), [_FINISHED])
         for entity in self._source.subscriptions_of(topic):
             there = {rule.name.lower() for rule in self._target.rules(entity.path)}

@@ -9,8 +9,12 @@ from typing import Final, final
 import msgspec
 from msgspec.structs import replace
 
+from shardbus.app.pipelines.backfill import Backfill
 from shardbus.app.pipelines.capture import Capture
+from shardbus.app.pipelines.lifecycle import Lifecycle
+from shardbus.app.pipelines.python import Python
 from shardbus.app.pipelines.replay import Replay
+from shardbus.app.pipelines.sql import Sql
 from shardbus.app.pipelines.task import Task
 from shardbus.gateway.http.document import KindReader, components, inlined_members
 from shardbus.gateway.http.server.refusal import invalid, shown
@@ -18,7 +22,14 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 WORK: Final = "_replays"
 COMPUTED_CHARACTERS_MAX: Final = 1024 * 1024
-KINDS: Final[dict[str, type[Task]]] = {"capture": Capture, "replay": Replay}
+KINDS: Final[dict[str, type[Task]]] = {
+    "capture": Capture,
+    "replay": Replay,
+    "backfill": Backfill,
+    "sql": Sql,
+    "python": Python,
+    "lifecycle": Lifecycle,
+}
 """The kinds of pipelines; the first is the default."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
@@ -56,7 +67,9 @@ def _driver_schema(shape: type[Task]) -> dict[str, object]:
     for name in shape.for_people:
         del known[name]
     known["entity"] = {**known["entity"], "minLength": 1}
-    known["path"] = _text("A directory or URL that Spark reaches.")
+    known["path"] = _text(
+        "A directory or URL that Spark reaches.", None if shape.needs_path else ""
+    )
     known["name"] = _text("The name of the pipeline.")
     known["spark_master"] = _text(
         "Spark to run on; empty: in this process; sc://host:15002 is Spark Connect.", ""

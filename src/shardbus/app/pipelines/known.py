@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Final, Protocol, final
 from uuid import uuid4
 
 from shardbus.app.pipelines.definition import Definition
 from shardbus.app.pipelines.task import Task
-from shardbus.core.errors import ALREADY_EXISTS, NOT_FOUND, QUOTA_EXCEEDED, Refused
+from shardbus.core.errors import (
+    ALREADY_EXISTS,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    QUOTA_EXCEEDED,
+    Refused,
+    Unavailable,
+)
 from shardbus.gateway.http.server.refusal import shown
 
+log = logging.getLogger(__name__)
+
 PIPELINES_MAX: Final = 64
+# A fraction of the lease of a reader, 10 minutes.
+HOLD_S: Final = 60.0
 
 
 class Entities(Protocol):
@@ -19,6 +32,10 @@ class Entities(Protocol):
 
     def check(self, definition: Definition) -> None:
         """Refused when the definition's entity cannot be captured, or sent to, as it says."""
+        ...
+
+    async def hold_claims(self, definition: Definition) -> int:
+        """Renew the claims of its reader, and return how many messages they have."""
         ...
 
     async def drop_reader(self, definition: Definition) -> None:
@@ -95,3 +112,27 @@ def do_collide(mine: str, theirs: str) -> bool:
     """
     pairs = zip(PurePosixPath(mine).parts, PurePosixPath(theirs).parts, strict=False)
     return bool(mine and theirs) and all(one == other for one, other in pairs)
+
+
+async def hold_all(entities: Entities, resting: Iterable[Definition]) -> None:
+    """Renew the claims of pipelines that do not run: the next start needs them."""
+    for definition in resting:
+        try:
+            await entities.hold_claims(definition)
+        except (Refused, Unavailable) as error:
+            log.warning("the claims of pipeline %s are not renewed: %s", definition.name, error)
+
+
+async def check_unclaimed(entities: Entities, definition: Definition) -> None:
+    """Refused while its last batch is not completed: its messages may be in the target, and would
+    be received, too.
+    """
+    claimed = await entities.hold_claims(definition)
+    if claimed:
+        name = definition.name
+        raise Refused(
+            NOT_ALLOWED,
+            f"Pipeline {name} was stopped within a batch and holds {claimed} messages: complete "
+            f"them with `shardbus pipeline stop {name} --finish`, or return them to receivers with "
+            f"`shardbus pipeline delete {name} --abandon`, although some may have been written.",
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ from shardbus.app.server.flight_child import flight_url, is_secure
 from shardbus.app.server.setting import ENVIRONMENT_PREFIX
 from shardbus.app.server.settings import Settings
 from shardbus.broker.access.sas import mint_token
+from shardbus.core.namespace.address import parse_address
 
 PROGRAM: Final = (sys.executable, "-m", "shardbus_spark.pipelines", "--ends-with-stdin")
 LIBRARIES: Final = ("shardbus_spark", "pyspark", "pyarrow")
@@ -39,19 +41,33 @@ class DriverAccess:
         self, definition: Definition, inherited: Mapping[str, str], now_ms: int
     ) -> dict[str, str]:
         """The environment of a driver: without the settings of the bus, which may contain the key,
-        but with a token for one entity and one day.
+        but with a token for each of its entities and one day.
         """
-        scope = f"sb://localhost/{definition.task.opened_entity}"
-        token = mint_token(scope, self.key_name, self.key, now_ms // 1000 + TOKEN_S)
+        task = definition.task
         kept = {
             name: value
             for name, value in inherited.items()
             if not name.startswith(ENVIRONMENT_PREFIX)
         }
-        own = {"SHARDBUS_FLIGHT_URL": self.url, "SHARDBUS_TOKEN": token}
+        own = {
+            "SHARDBUS_FLIGHT_URL": self.url,
+            "SHARDBUS_TOKEN": self._token(task.opened_entity, now_ms),
+        }
+        if task.target_entity:
+            own["SHARDBUS_TARGET_TOKEN"] = self._token(task.target_entity, now_ms)
+        if task.more_entities:
+            tokens = {
+                entity: self._token(parse_address(entity).name, now_ms)
+                for entity in task.more_entities
+            }
+            own["SHARDBUS_ENTITY_TOKENS"] = json.dumps(tokens)
         if self.ca_file:
             own["SHARDBUS_TLS_CA"] = self.ca_file
         return {**kept, **own}
+
+    def _token(self, entity: str, now_ms: int) -> str:
+        scope = f"sb://localhost/{entity}"
+        return mint_token(scope, self.key_name, self.key, now_ms // 1000 + TOKEN_S)
 
 
 def access_to_lane(settings: Settings, key_name: str) -> DriverAccess:
@@ -90,7 +106,7 @@ def job(
         del told[name]
     document = {
         **told,
-        "path": location(settings, definition.task.path),
+        "path": location(settings, definition.task.path) if definition.task.path else "",
         "spark_master": settings.spark_master,
     }
     if definition.work_path:

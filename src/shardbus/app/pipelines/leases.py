@@ -6,7 +6,7 @@ not beat ends its drivers before others may observe that (docs/adr/0104-pipeline
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, final
 
 from shardbus.stores.base.pipelines import PipelineRow
@@ -71,7 +71,7 @@ class PipelineLeases:
         ]
 
     def takeable(
-        self, rows: Sequence[PipelineRow], wanted: str, now_s: float
+        self, rows: Sequence[PipelineRow], wanted: Collection[str], now_s: float
     ) -> PipelineRow | None:
         """One that may be taken now: of nobody and `wanted`, or of a dead owner.
 
@@ -83,7 +83,7 @@ class PipelineLeases:
             if row.name in self._held or row.name not in self._seen:
                 continue
             stands_s = now_s - self._seen[row.name][1]
-            is_free = row.owner == "" and row.intent == wanted
+            is_free = row.owner == "" and row.intent in wanted
             if is_free and stands_s >= LOOK_S * len(self._held):
                 return row
             if row.owner and stands_s >= DEAD_S + LOOK_S * len(self._held):

@@ -7,10 +7,23 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, final
 
-from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import KINDS, Definition, read_definition
-from shardbus.app.pipelines.keeper import FAILING, FINISHED, STOPPED, STOPPING, Keeper, Launch
-from shardbus.app.pipelines.known import Entities, KnownPipelines
+from shardbus.app.pipelines.driver_keeper import (
+    FAILING,
+    FINISHED,
+    STARTING,
+    STOPPED,
+    STOPPING,
+    DriverKeeper,
+    Launch,
+)
+from shardbus.app.pipelines.known import (
+    HOLD_S,
+    Entities,
+    KnownPipelines,
+    check_unclaimed,
+    hold_all,
+)
 from shardbus.app.pipelines.report import Report
 from shardbus.app.pipelines.shelf import Intent, Shelf
 from shardbus.app.pipelines.task import Task
@@ -61,11 +74,21 @@ class KeptPipelines:
         self._missing: Callable[[], str] = lambda: "the bus has not begun to serve"
         self._known = KnownPipelines(entities)
         self._definitions = self._known.all
-        self._keepers: dict[str, Keeper] = {}
-        # Those that were finished when the bus started.
+        self._keepers: dict[str, DriverKeeper] = {}
+        # Those that were finished, or are to run, when the bus starts.
         self._finished_before: set[str] = set()
+        self._wanted: set[str] = set()
         # One change at a time: each is a check, a slow write, and a step.
         self._changing = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Read the shelf, so that pipelines can be shown and created before they run."""
+        for name, (definition, intent) in (await asyncio.to_thread(self._shelf.load)).items():
+            self._definitions[name] = definition
+            if intent is Intent.FINISHED:
+                self._finished_before.add(name)
+            elif intent is Intent.RUN:
+                self._wanted.add(name)
 
     async def run(self, launcher: Launcher, missing: Callable[[], str] = lambda: "") -> None:
         """Run until cancelled: pipelines that were running are started again, and stopped at the
@@ -74,38 +97,43 @@ class KeptPipelines:
         While `missing` returns a reason nothing can be started. It is called at each start, because
         missing libraries may be installed while the bus serves.
         """
-        self._launcher, self._missing = launcher, missing
         async with self._changing:
+            await self.load()
+            self._launcher, self._missing = launcher, missing
             why = missing()
-            for name, (definition, intent) in (await self._load()).items():
-                self._definitions[name] = definition
-                if intent is Intent.FINISHED:
-                    self._finished_before.add(name)
-                elif intent is Intent.RUN and not why:
-                    self._keeper(definition).start()
-                elif intent is Intent.RUN:
+            for name in sorted(self._wanted):
+                if why:
                     log.error("pipeline %s is not started: %s", name, why)
+                else:
+                    self._keeper(self._definitions[name]).start()
+            self._wanted.clear()
         try:
-            await asyncio.Event().wait()
+            while True:
+                await hold_all(self._entities, self._resting())
+                await asyncio.sleep(HOLD_S)
         finally:
             await asyncio.gather(*(keeper.kill() for keeper in self._keepers.values()))
+
+    def _resting(self) -> list[Definition]:
+        return [one for one in self._definitions.values() if self._state(one.name) == STOPPED]
 
     def followers(self) -> list[Follower]:
         """The captures that browse and are not finished; their drivers reported where they are."""
         return [
             Follower(name, task.entity, keeper.report.incarnation, keeper.report.following)
             for name, keeper in self._keepers.items()
-            if isinstance(task := self._definitions[name].task, Capture)
-            and task.keep
-            and keeper.state != FINISHED
+            if (task := self._definitions[name].task).is_follower and keeper.state != FINISHED
         ]
 
     def progresses(self) -> dict[str, dict[str, object]]:
-        """The last progress of each pipeline."""
+        """The last progress of each pipeline, and its state."""
         return {
-            name: (self._keepers[name].report if name in self._keepers else Report()).progress()
+            name: {**self._report(name).progress(), "state": self._state(name)}
             for name in self._definitions
         }
+
+    def _report(self, name: str) -> Report:
+        return self._keepers[name].report if name in self._keepers else Report()
 
     def problems(self) -> list[str]:
         """Why each pipeline that should run does not."""
@@ -124,7 +152,7 @@ class KeptPipelines:
         report = Report() if keeper is None else keeper.report
         return {
             **definition.to_document(),
-            "location": self._locate(definition.task.path),
+            "location": self._locate(definition.task.path) if definition.task.path else "",
             "state": self._state(name),
             "starts": 0 if keeper is None else keeper.starts,
             "last_error": report.error,
@@ -134,6 +162,8 @@ class KeptPipelines:
     def _state(self, name: str) -> str:
         if name in self._keepers:
             return self._keepers[name].state
+        if name in self._wanted:
+            return STARTING
         return FINISHED if name in self._finished_before else STOPPED
 
     async def create(self, name: str, wanted: Task) -> Shown:
@@ -148,6 +178,9 @@ class KeptPipelines:
     async def start(self, name: str) -> Shown:
         async with self._changing:
             definition = self._found(name)
+            if self._launcher is None:
+                await self._start_later(definition)
+                return self.show(name)
             keeper = self._keeper(definition)
             if keeper.state == STOPPING:
                 raise Refused(
@@ -159,17 +192,35 @@ class KeptPipelines:
                 keeper.start()
         return self.show(name)
 
-    async def stop(self, name: str) -> Shown:
+    async def _start_later(self, definition: Definition) -> None:
+        """It starts with the bus, which is being set up."""
+        self._entities.check(definition)
+        await self._write(definition, Intent.RUN)
+        self._wanted.add(definition.name)
+
+    async def stop(self, name: str, *, is_finishing: bool = False) -> Shown:
         async with self._changing:
             definition = self._found(name)
             if self._state(name) != FINISHED:
                 await self._write(definition, Intent.REST)
+            self._wanted.discard(name)
             keeper = self._keepers.get(name)
-            if keeper is not None:
+            if is_finishing:
+                await self._finish(definition)
+            elif keeper is not None:
                 keeper.stop()
         return self.show(name)
 
-    async def delete(self, name: str) -> None:
+    async def _finish(self, definition: Definition) -> None:
+        """Complete what was claimed; without claims there is nothing to start a driver for."""
+        keeper = self._keepers.get(definition.name)
+        if keeper is not None and keeper.is_alive:
+            keeper.finish()
+        elif await self._entities.hold_claims(definition):
+            self._check_startable(definition)
+            self._keeper(definition).finish()
+
+    async def delete(self, name: str, *, is_abandoned: bool = False) -> None:
         async with self._changing:
             definition = self._found(name)
             keeper = self._keepers.get(name)
@@ -177,12 +228,15 @@ class KeptPipelines:
                 raise Refused(
                     NOT_ALLOWED, f"Pipeline {name} is {keeper.state}: stop it before deleting it."
                 )
+            if not is_abandoned:
+                await check_unclaimed(self._entities, definition)
             await self._entities.drop_reader(definition)
             await asyncio.to_thread(self._shelf.remove, name)
             await asyncio.to_thread(self._forget, definition)
             self._definitions.pop(name)
             self._keepers.pop(name, None)
             self._finished_before.discard(name)
+            self._wanted.discard(name)
 
     def log(self, name: str) -> list[str]:
         self._found(name)
@@ -192,10 +246,10 @@ class KeptPipelines:
     def _found(self, name: str) -> Definition:
         return self._known.found(name)
 
-    def _keeper(self, definition: Definition) -> Keeper:
+    def _keeper(self, definition: Definition) -> DriverKeeper:
         name = definition.name
         if name not in self._keepers:
-            self._keepers[name] = Keeper(
+            self._keepers[name] = DriverKeeper(
                 name,
                 lambda: self._launch(definition),
                 restart_ms=self._restart_ms,
@@ -217,16 +271,13 @@ class KeptPipelines:
 
     def _check_startable(self, definition: Definition) -> None:
         why = self._missing()
-        if why:
+        if why or self._launcher is None:
             raise Refused(NOT_ALLOWED, f"No pipeline can run here: {why}.")
         if sum(keeper.is_alive for keeper in self._keepers.values()) >= RUNNING_MAX:
             raise Refused(
                 QUOTA_EXCEEDED, f"{RUNNING_MAX} pipelines are running, the maximum: stop one first."
             )
         self._entities.check(definition)
-
-    async def _load(self) -> dict[str, tuple[Definition, Intent]]:
-        return await asyncio.to_thread(self._shelf.load)
 
     async def _write(self, definition: Definition, intent: Intent) -> None:
         try:

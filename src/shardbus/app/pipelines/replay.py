@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self, final
 
 from msgspec import UNSET, Meta, defstruct, field
 from msgspec.structs import replace
 
-from shardbus.app.pipelines.capture import Capture
+from shardbus.app.pipelines.capture import named_capture
 from shardbus.app.pipelines.paths import checked_path
-from shardbus.app.pipelines.task import ENTITY_CHARACTERS_MAX, Task, option
-from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, Refused
+from shardbus.app.pipelines.selecting import Selecting
+from shardbus.app.pipelines.task import Task, option
 from shardbus.core.message_fields import SENT_COLUMNS
-from shardbus.core.namespace.rule_spec import RuleSpec
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.document import Body, Maybe, told
 from shardbus.gateway.http.server.refusal import invalid, shown
-from shardbus.rules.document import filter_of
-from shardbus.rules.filter import SqlFilter
-from shardbus.rules.limits import EXPRESSION_CHARACTERS_MAX
-from shardbus.rules.portable import Document, portable_filter
 
 TIME_COLUMN: Final = "enqueued_time"
-WHERE_CHARACTERS_MAX: Final = 4_096
 COLUMN_CHARACTERS_MAX: Final = 255
 MOMENT_CHARACTERS_MAX: Final = 40
 RATE_MAX_MAX: Final = 10_000_000
 PIPELINE_CHARACTERS_MAX: Final = 64
-# Each is an expression of the same query.
-RULES_MAX: Final = 100
+
+Rate = Annotated[
+    int,
+    Meta(ge=0, le=RATE_MAX_MAX, description="Maximum rows per second; 0: as fast as possible."),
+    option(
+        "Maximum rows per second.", name="rate", metavar="N", note="default: as fast as possible"
+    ),
+]
 
 _Column = Annotated[str, Meta(max_length=COLUMN_CHARACTERS_MAX)]
 _Moment = Annotated[
@@ -60,7 +59,7 @@ else:
 
 
 @final
-class Replay(Task, kw_only=True, frozen=True):
+class Replay(Selecting, kw_only=True, frozen=True):
     """Rows of files to an entity."""
 
     kind: Literal["replay"]
@@ -91,47 +90,7 @@ class Replay(Task, kw_only=True, frozen=True):
         told("The column for from and to, and for the order of rows."),
         option("The column for these times.", metavar="COLUMN", note=f"default: {TIME_COLUMN}"),
     ] = TIME_COLUMN
-    where: Annotated[
-        str,
-        Meta(
-            max_length=WHERE_CHARACTERS_MAX,
-            description="A SQL condition on the table's columns.",
-        ),
-        option(
-            "Replay rows that meet this SQL condition: \"properties['region'] = 'north'\".",
-            metavar="CONDITION",
-        ),
-    ] = ""
-    rule: Annotated[
-        str,
-        Meta(
-            max_length=EXPRESSION_CHARACTERS_MAX,
-            description="A SQL filter, as a subscription has; of each message, not of the table.",
-        ),
-        option("Replay messages that match this filter: \"region = 'north'\".", metavar="FILTER"),
-    ] = ""
-    like_subscription: Annotated[
-        str,
-        Meta(
-            max_length=ENTITY_CHARACTERS_MAX,
-            description="A subscription; its rules, as they are when the replay is started, select "
-            "the messages.",
-        ),
-        option(
-            "Replay messages that the rules of this subscription match.",
-            metavar="TOPIC/Subscriptions/NAME",
-        ),
-    ] = ""
-    rate_max: Annotated[
-        int,
-        Meta(ge=0, le=RATE_MAX_MAX, description="Maximum rows per second; 0: as fast as possible."),
-        option(
-            "Maximum rows per second.",
-            name="rate",
-            metavar="N",
-            note="default: as fast as possible",
-        ),
-    ] = 0
+    rate_max: Rate = 0
     columns: Annotated[
         Columns,
         option(
@@ -149,10 +108,7 @@ class Replay(Task, kw_only=True, frozen=True):
 
     keeps_work: ClassVar[bool] = True
     # The driver gets the location of the data instead.
-    for_people: ClassVar[tuple[str, ...]] = ("from_pipeline", "rule", "like_subscription")
-    computed: ClassVar[Mapping[str, str]] = {
-        "filters": "Lists of filters as JSON; a message must match one of each list."
-    }
+    for_people: ClassVar[tuple[str, ...]] = ("from_pipeline", *Selecting.for_people)
 
     def checked(self, name: str) -> Self:
         made = replace(
@@ -160,10 +116,7 @@ class Replay(Task, kw_only=True, frozen=True):
             path=checked_path(self.path) if self.path else "",
             since=_moment(self.since, "from"),
             until=_moment(self.until, "to"),
-            where=self.where.strip(),
-            rule=self.rule.strip(),
-            like_subscription=self.like_subscription.strip("/"),
-        )
+        ).with_plain_selection()
         if not made.path and not made.from_pipeline:
             raise invalid(
                 "A replay needs from_pipeline, the capture whose data is sent, or path, the "
@@ -182,39 +135,16 @@ class Replay(Task, kw_only=True, frozen=True):
         if isinstance(known, Replay) and known.from_pipeline == self.from_pipeline:
             # The capture may be deleted while its data still exists.
             return replace(self, path=known.path, format=known.format)
-        source = find(self.from_pipeline)
-        if not isinstance(source, Capture):
-            raise Refused(
-                NOT_FOUND,
-                f"There is no capture {shown(self.from_pipeline)}: name an existing one in "
-                "from_pipeline, or give the location of its data in path.",
-            )
+        source = named_capture(
+            find, self.from_pipeline, ", or give the location of its data in path"
+        )
         if self.path not in ("", source.path) or self.format not in ("", source.format):
             raise invalid("from_pipeline determines path and format: leave these out.")
         return replace(self, path=source.path, format=source.format)
 
     def check_entity(self, places: EntityPlaces) -> None:
         places.sendable(self.entity)
-        self.compute(places)
-
-    def compute(self, places: EntityPlaces) -> dict[str, str]:
-        lists: list[list[Document]] = []
-        if self.rule:
-            lists.append([portable_filter(SqlFilter(self.rule))])
-        if self.like_subscription:
-            lists.append(_filters_of(places.bus.namespace.rules(self.like_subscription)))
-        made = json.dumps(lists) if lists else ""
-        return {"filters": made}
-
-
-def _filters_of(rules: Sequence[RuleSpec]) -> list[Document]:
-    if len(rules) > RULES_MAX:
-        raise Refused(
-            NOT_ALLOWED,
-            f"The subscription of like_subscription has {len(rules)} rules; at most {RULES_MAX} "
-            "can select the messages of a replay: give a filter in rule instead.",
-        )
-    return [portable_filter(filter_of(rule.filter)) for rule in rules]
+        self.filters(places)
 
 
 def _moment(text: str, name: str) -> str:

@@ -6,7 +6,7 @@ import json
 from collections import deque
 from typing import Final, final
 
-from shardbus.gateway.http.api.pipelines import LOG_LINES_MAX
+from shardbus.gateway.http.api.operations.pipelines import LOG_LINES_MAX
 
 LINE_CHARACTERS_MAX: Final = 2_000
 ERROR_CHARACTERS_MAX: Final = 1_000
@@ -59,9 +59,9 @@ class Report:
                 self._advance(event)
             case "finished":
                 self.is_finished = True
-            case "compaction":
+            case ("compaction" | "figures") as work:
                 members = (f"{name} {event[name]}" for name in event if name != "event")
-                self.hear(f"compaction: {', '.join(members)}")
+                self.hear(f"{work}: {', '.join(members)}")
             case "waiting":
                 self.error = str(event.get("error"))[:ERROR_CHARACTERS_MAX]
                 self.hear(f"waiting: {self.error}")

@@ -13,10 +13,23 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, TypeVar, final
 
-from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import KINDS, Definition, definition_from, read_definition
-from shardbus.app.pipelines.keeper import FAILING, FINISHED, STARTING, STOPPED, STOPPING, Keeper
-from shardbus.app.pipelines.known import Entities, KnownPipelines, exists
+from shardbus.app.pipelines.driver_keeper import (
+    FAILING,
+    FINISHED,
+    STARTING,
+    STOPPED,
+    STOPPING,
+    DriverKeeper,
+)
+from shardbus.app.pipelines.known import (
+    HOLD_S,
+    Entities,
+    KnownPipelines,
+    check_unclaimed,
+    exists,
+    hold_all,
+)
 from shardbus.app.pipelines.leases import LOOK_S, PipelineLeases
 from shardbus.app.pipelines.pipelines import RESTART_MS, Launcher, Shown
 from shardbus.app.pipelines.report import Report
@@ -34,6 +47,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FENCE_LOOK_S: Final = 0.5
+# A node takes a pipeline of which this is intended.
+_RUNNING: Final = (Intent.RUN, Intent.FINISH)
 # Lines of its log that a pipeline shows at nodes where it does not run.
 LINES_TOLD: Final = 40
 
@@ -67,8 +82,9 @@ class SharedPipelines:
         self._known = KnownPipelines(entities)
         self._rows: dict[str, PipelineRow] = {}
         self._leases = PipelineLeases(owner)
-        self._keepers: dict[str, Keeper] = {}
+        self._keepers: dict[str, DriverKeeper] = {}
         self._launcher: Launcher | None = None
+        self._finishing: set[str] = set()
         self._problem = "they have not been read yet"
         self._changing = asyncio.Lock()
 
@@ -81,9 +97,11 @@ class SharedPipelines:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._fence())
+                if launcher is not None:
+                    tasks.create_task(self._hold())
                 while True:
                     await self._round(missing)
-                    await asyncio.sleep(LOOK_S)
+                    await self._pause()
         finally:
             await asyncio.gather(*(keeper.kill() for keeper in self._keepers.values()))
             for name, epoch in self._leases.held().items():
@@ -91,6 +109,30 @@ class SharedPipelines:
 
     def _release(self, name: str, epoch: int) -> None:
         self._table.give_up(name, self._leases.owner, epoch)
+
+    async def _pause(self) -> None:
+        """Until the next round, which comes sooner when a driver that is told to stop has ended."""
+        ending = [
+            asyncio.ensure_future(keeper.wait())
+            for keeper in self._keepers.values()
+            if keeper.state == STOPPING
+        ]
+        if not ending:
+            await asyncio.sleep(LOOK_S)
+            return
+        try:
+            await asyncio.wait(ending, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in ending:
+                one.cancel()
+
+    async def _hold(self) -> None:
+        """Several nodes may do it: a lease that is renewed twice is renewed."""
+        while True:
+            known = self._known.all
+            resting = [known[name] for name in known if self._state(name) == STOPPED]
+            await hold_all(self._entities, resting)
+            await asyncio.sleep(HOLD_S)
 
     # What the API and metrics ask.
 
@@ -100,13 +142,14 @@ class SharedPipelines:
             Follower(name, task.entity, keeper.report.incarnation, keeper.report.following)
             for name, keeper in self._keepers.items()
             if name in self._known.all
-            and isinstance(task := self._known.all[name].task, Capture)
-            and task.keep
+            and (task := self._known.all[name].task).is_follower
             and keeper.state != FINISHED
         ]
 
     def progresses(self) -> dict[str, dict[str, object]]:
-        return {name: self._told(name)[2] for name in self._known.all}
+        return {
+            name: {**self._told(name)[2], "state": self._state(name)} for name in self._known.all
+        }
 
     def problems(self) -> list[str]:
         own = [f"pipelines: {self._problem}"] if self._problem else []
@@ -124,7 +167,7 @@ class SharedPipelines:
         starts, error, progress = self._told(name)
         return {
             **definition.to_document(),
-            "location": self._locate(definition.task.path),
+            "location": self._locate(definition.task.path) if definition.task.path else "",
             "state": self._state(name),
             "starts": starts,
             "last_error": error,
@@ -155,24 +198,34 @@ class SharedPipelines:
                 await self._intend(name, Intent.RUN)
         return self.show(name)
 
-    async def stop(self, name: str) -> Shown:
+    async def stop(self, name: str, *, is_finishing: bool = False) -> Shown:
         async with self._changing:
             await self._read()
-            self._known.found(name)
-            if self._rows[name].intent == Intent.RUN:
+            definition = self._known.found(name)
+            intent = self._rows[name].intent
+            if is_finishing:
+                is_owned = bool(self._rows[name].owner)
+                if is_owned or await self._entities.hold_claims(definition):
+                    await self._intend(name, Intent.FINISH)
+            elif intent in _RUNNING:
                 await self._intend(name, Intent.REST)
+            keeper = self._keepers.get(name)
+            if keeper is not None and keeper.is_alive and not is_finishing:
+                keeper.stop()
         return self.show(name)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, is_abandoned: bool = False) -> None:
         async with self._changing:
             await self._read()
             definition = self._known.found(name)
             row = self._rows[name]
-            if row.owner or row.intent == Intent.RUN:
+            if row.owner or row.intent in _RUNNING:
                 raise Refused(
                     NOT_ALLOWED,
                     f"Pipeline {name} is {self._state(name)}: stop it before deleting it.",
                 )
+            if not is_abandoned:
+                await check_unclaimed(self._entities, definition)
             await self._entities.drop_reader(definition)
             if not await self._ask(lambda: self._table.remove(name)):
                 raise Refused(NOT_ALLOWED, f"Pipeline {name} was started again: stop it first.")
@@ -194,7 +247,7 @@ class SharedPipelines:
         if keeper is not None and keeper.is_alive:
             is_ending = row.intent != Intent.RUN
             return STOPPING if is_ending else keeper.state
-        if not row.owner:
+        if not row.owner and row.intent != Intent.FINISH:
             return STARTING if row.intent == Intent.RUN else STOPPED
         if row.intent != Intent.RUN:
             return STOPPING
@@ -252,7 +305,7 @@ class SharedPipelines:
             await self._drop(name)
         for name, epoch in leases.held().items():
             await self._carry_on(self._rows[name], epoch)
-        row = leases.takeable(rows, Intent.RUN, loop.time())
+        row = leases.takeable(rows, _RUNNING, loop.time())
         if row is not None and not missing():
             sent_s = loop.time()
             if await self._ask(lambda: self._table.take(row, leases.owner)):
@@ -278,11 +331,22 @@ class SharedPipelines:
                 await self._ask(lambda: self._table.intend(name, Intent.FINISHED))
             else:
                 keeper.start()
+        elif row.intent == Intent.FINISH:
+            await self._finish(name, keeper)
         elif row.intent != Intent.RUN and keeper.is_alive:
             keeper.stop()
         elif row.intent != Intent.RUN:
             await self._ask(lambda: self._release(name, epoch))
             await self._drop(name)
+
+    async def _finish(self, name: str, keeper: DriverKeeper) -> None:
+        """A driver that runs here ends its batch; else one is started for that, once."""
+        if name in self._finishing and not keeper.is_alive:
+            self._finishing.discard(name)
+            await self._ask(lambda: self._table.intend(name, Intent.REST))
+        elif name not in self._finishing:
+            self._finishing.add(name)
+            keeper.finish()
 
     async def _fence(self) -> None:
         """End drivers whose ownership could not be confirmed, whatever the database does."""
@@ -295,16 +359,17 @@ class SharedPipelines:
 
     async def _drop(self, name: str) -> None:
         self._leases.lost(name)
+        self._finishing.discard(name)
         keeper = self._keepers.pop(name, None)
         if keeper is not None:
             await keeper.kill()
 
-    def _keeper(self, name: str) -> Keeper:
+    def _keeper(self, name: str) -> DriverKeeper:
         keeper = self._keepers.get(name)
         launcher, definition = self._launcher, self._known.all[name]
         if keeper is None:
             assert launcher is not None, "a node that runs none owns none"
-            keeper = Keeper(
+            keeper = DriverKeeper(
                 name,
                 lambda: launcher(definition),
                 restart_ms=self._restart_ms,

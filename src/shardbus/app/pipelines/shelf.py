@@ -22,6 +22,8 @@ class Intent(StrEnum):
 
     RUN = "run"
     REST = "rest"
+    # Of a cluster: complete what was claimed, and then rest.
+    FINISH = "finish"
     FINISHED = "finished"
 
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Final, final
 
 from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.driver_keeper import Launch
 from shardbus.app.pipelines.entities import BusEntities
-from shardbus.app.pipelines.keeper import Launch
 from shardbus.app.pipelines.launching import (
     PROGRAM,
     RENEW_MS,
@@ -66,7 +66,7 @@ class PipelineChild:
     def _own(self) -> KeptPipelines:
         settings = self._settings
         return KeptPipelines(
-            BusEntities(self._places),
+            BusEntities(self._places, settings.pipeline_code),
             self._shelf,
             locate=lambda path: location(settings, path),
             forget=lambda definition: forget_work(settings, definition),
@@ -82,7 +82,7 @@ class PipelineChild:
                 ", ".join(left),
             )
         return SharedPipelines(
-            BusEntities(self._places),
+            BusEntities(self._places, settings.pipeline_code),
             share.table,
             share.worker,
             share.owner,
@@ -92,6 +92,11 @@ class PipelineChild:
 
     def problems(self) -> list[str]:
         return self.kept.problems()
+
+    async def load(self) -> None:
+        """Know the pipelines that there are, before the bus is set up and serves."""
+        if isinstance(self.kept, KeptPipelines):
+            await self.kept.load()
 
     async def run(self, *, has_lane: bool) -> None:
         """Run until cancelled; then all drivers have ended."""
@@ -106,7 +111,7 @@ class PipelineChild:
         root = self._bus.namespace.settings.root_rule
         access = access_to_lane(self._settings, root.name)
         now_ms = self._bus.clock.now_ms()
-        computed = definition.task.compute(self._places)
+        computed = definition.task.compute(self._places, self._settings.pipeline_code)
         file = self._shelf.put_job(definition.name, job(self._settings, definition, computed))
         return Launch(
             [*PROGRAM, str(file)],

@@ -33,11 +33,11 @@ class Task(Body, kw_only=True, frozen=True):
         str,
         Meta(
             max_length=ENTITY_CHARACTERS_MAX,
-            description="The entity that is captured, or to which a replay sends rows.",
+            description="The entity that is read, or to which a replay sends rows.",
             examples=["orders"],
         ),
         option(
-            "Entity to capture: a queue, TOPIC/Subscriptions/NAME, or either with "
+            "Entity to read: a queue, TOPIC/Subscriptions/NAME, or either with "
             "/$DeadLetterQueue. For a replay: the queue or topic to send rows to.",
             metavar="ENTITY",
         ),
@@ -46,8 +46,8 @@ class Task(Body, kw_only=True, frozen=True):
         str,
         Meta(
             max_length=PATH_CHARACTERS_MAX,
-            description="Path below the directory of captured data of the bus. For a capture, by "
-            "default its name; for a replay, the location of the table.",
+            description="Path of the table below the directory of captured data of the bus; for a "
+            "capture, by default its name.",
         ),
         option(
             "Target path, or source path of a replay, below the server's --capture-dir.",
@@ -58,10 +58,17 @@ class Task(Body, kw_only=True, frozen=True):
 
     keeps_work: ClassVar[bool] = False
     """Whether the driver has its own directory for the lifetime of the pipeline."""
+    needs_path: ClassVar[bool] = True
+    """Whether the driver needs a path."""
     for_people: ClassVar[tuple[str, ...]] = ()
     """Members that the driver does not get."""
     computed: ClassVar[Mapping[str, str]] = {}
     """Members that only the driver gets, each a text, and what they are."""
+
+    @property
+    def is_follower(self) -> bool:
+        """Whether it reads an entity without removing anything."""
+        return False
 
     @property
     def is_once(self) -> bool:
@@ -72,6 +79,16 @@ class Task(Body, kw_only=True, frozen=True):
     def opened_entity(self) -> str:
         """The entity that the driver needs access to."""
         return self.entity
+
+    @property
+    def target_entity(self) -> str:
+        """Another entity that the driver sends to; empty without one."""
+        return ""
+
+    @property
+    def more_entities(self) -> tuple[str, ...]:
+        """Further entities that the driver reads."""
+        return ()
 
     @property
     def written_path(self) -> str:
@@ -92,9 +109,15 @@ class Task(Body, kw_only=True, frozen=True):
         """
         return self
 
-    def compute(self, places: EntityPlaces) -> dict[str, str]:
-        """The `computed` members as of now; Refused when that is not possible."""
+    def compute(self, places: EntityPlaces, code_dir: str = "") -> dict[str, str]:
+        """The `computed` members as of now; Refused when that is not possible.
+
+        `code_dir` is the directory of the operator's code; empty when no code is allowed.
+        """
         return {}
+
+    def check_code(self, code_dir: str) -> None:
+        """Refused when the task needs code that the operator does not allow."""
 
     def check_entity(self, places: EntityPlaces) -> None:
         """Refused when the task is not possible with the entity."""

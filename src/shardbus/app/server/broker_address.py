@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from shardbus.app.cli.failures import Usage
-from shardbus.app.server.node_name import BROKER, GATEWAY
-from shardbus.app.server.node_tls import NodeServer, NodeTls
+from shardbus.app.server.node.name import BROKER, GATEWAY
+from shardbus.app.server.node.tls import NodeServer, NodeTls
 
 LIST_BYTES_MAX: Final = 64 * 1024
 SECRET_BYTES_MIN: Final = 16

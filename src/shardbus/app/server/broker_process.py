@@ -26,8 +26,8 @@ from shardbus.app.server.broker_address import (
 )
 from shardbus.app.server.broker_store import catalogue_part, new_broker, store_part
 from shardbus.app.server.data_directory import data_directory
-from shardbus.app.server.node_name import BROKER
-from shardbus.app.server.node_tls import NodeTls
+from shardbus.app.server.node.name import BROKER
+from shardbus.app.server.node.tls import NodeTls
 from shardbus.app.server.serving import alongside, beat_on, log_to_stderr, stop_on_signals
 from shardbus.app.server.store_kinds import new_namespace_id, stores_of
 from shardbus.broker.backup.call import BackupDoor

@@ -14,7 +14,7 @@ from typing import Final, final
 from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.server.broker_address import BrokerAddress
 from shardbus.app.server.front import ReadyLine, namespace_settings, serve_clients
-from shardbus.app.server.node_tls import NodeTls
+from shardbus.app.server.node.tls import NodeTls
 from shardbus.app.server.serving import alongside
 from shardbus.app.server.settings import Settings
 from shardbus.broker.access.auth import Authorizer
@@ -30,7 +30,6 @@ from shardbus.broker.remote.link import Identity
 from shardbus.broker.wire.frames import NONCE_BYTES
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.namespace.entity import Entity
-from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.stores.base.backup import CATALOGUE_NAME, broker_name
 
 log = logging.getLogger(__name__)
@@ -107,7 +106,6 @@ async def _serve_namespace(
             Authorizer(namespace, clock),
             clock=clock,
             loop=loop,
-            new_seed=lambda: secrets.token_bytes(TOKEN_SEED_BYTES),
         )
         outages = partial(_outages, remotes, undead)
         await _serve_bus(bus, remotes, catalogue, settings, stopping, outages)
@@ -172,7 +170,7 @@ async def _serve_bus(
 
 
 def _outages(remotes: Sequence[RemoteBroker], undead: Mapping[str, str]) -> list[str]:
-    """Why each broker is out of reach; empty for one that is not."""
+    """Why each broker is unreachable; empty for one that is not."""
     problems = [remote.problem() for remote in remotes]
     return [
         f"{problem}; {undead[remote.name]}" if problem and remote.name in undead else problem

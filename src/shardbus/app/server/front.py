@@ -32,7 +32,7 @@ from shardbus.broker.access.slowdown import Slowdown
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
 from shardbus.broker.forwarding.forwarder import Forwarder
-from shardbus.broker.namespace.namespace import NamespaceSettings
+from shardbus.broker.namespace.settings import NamespaceSettings
 from shardbus.broker.operations.recovering import TransactionRecovery
 from shardbus.core.errors import Unavailable
 from shardbus.core.namespace.access import ALL_RIGHTS, AccessRule
@@ -42,11 +42,17 @@ from shardbus.gateway.amqp.connection.server import AmqpServer
 from shardbus.gateway.amqp.connection.throttle import Throttle
 from shardbus.gateway.amqp.transactions.open import TransactionRules
 from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.api.operations.system import (
+    EMBEDDED,
+    PROCESS,
+    REMOTE,
+    Ports,
+    ServerFacts,
+)
 from shardbus.gateway.http.api.places import EntityPlaces
-from shardbus.gateway.http.api.system import EMBEDDED, PROCESS, REMOTE, Ports, ServerFacts
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
-from shardbus.gateway.http.jobs.keeper import Jobs
+from shardbus.gateway.http.jobs.jobs import Jobs
 from shardbus.gateway.http.messaging.requests import Messaging
 from shardbus.gateway.http.observing.broker_health import Brokers, broker_healths
 from shardbus.gateway.http.observing.cluster import ClusterView, problems_of
@@ -90,6 +96,10 @@ class Hooks(Protocol):
         ...
 
 
+# What the official emulator logs, and what those wait for who start it in a container.
+EMULATOR_READY: Final = "Emulator Service is Successfully Up!"
+
+
 @final
 class ReadyLine:
     """The hooks of a server for clients: nothing differs, and it prints the ready line."""
@@ -105,6 +115,8 @@ class ReadyLine:
 
     def ready(self, ports: Ports) -> None:
         click.echo(ready_line(self._settings, ports))
+        if self._settings.is_emulator:
+            click.echo(EMULATOR_READY)
 
 
 async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
@@ -121,12 +133,12 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
 ) -> None:
     """Open the ports, print the ready line, and serve until told to stop.
 
-    `outages` returns why each broker is out of reach; empty for one that is not.
+    `outages` returns why each broker is unreachable; empty for one that is not.
     """
     throttle, shared = _throttle(settings, bus), places(raise_limit(), settings.connections_max)
     amqp = _amqp_server(settings, bus, throttle, shared.amqp)
     opened, lanes = list[Listener](), list[FlightChild]()
-    pipelines, jobs = PipelineChild(settings, bus, share), _jobs(settings, bus)
+    pipelines, jobs = PipelineChild(settings, bus, share), _jobs(settings, bus, cluster)
     issuers = _issuers(settings, bus, amqp)
 
     def health() -> list[str]:
@@ -137,7 +149,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     told = _Told(pipelines, backups, broker_names, outages, health, issuers, cluster, jobs)
     overviews, facts = told.overviews(bus), server_facts(settings)
     site, metrics = _web(settings, bus, throttle, told, overviews, facts)
-    await _set_up(settings, bus, site)
+    await _set_up(settings, bus, site, told)
     certificate = served_certificate(settings, bus.clients_clock)
     respond, websockets = hooks.responding(site, bus), _websockets(settings, amqp)
     gateway = HttpGateway(respond, site.refused, connections_max=shared.http, websockets=websockets)
@@ -174,8 +186,8 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
 
 
 def _websockets(settings: Settings, amqp: AmqpServer) -> WebSockets:
-    # On the loopback address the bus may have the public key.
-    return WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.is_loopback)
+    # Clients name their bus as their origin, by the cloud's name if they use it so.
+    return WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.has_development_key)
 
 
 class _Doors:
@@ -194,7 +206,8 @@ class _Doors:
         return [self.everything, self.secure, self.web]
 
 
-async def _set_up(settings: Settings, bus: Bus, site: Site) -> None:
+async def _set_up(settings: Settings, bus: Bus, site: Site, told: _Told) -> None:
+    await told.load()
     if not settings.setup.is_empty():
         root = bus.namespace.settings.root_rule
         await set_up(site, settings.setup, Credential(root.name, root.primary_key))
@@ -247,6 +260,11 @@ class _Told:
     issuers: Sequence[Issuer]
     cluster: ClusterView | None
     jobs: Jobs
+
+    async def load(self) -> None:
+        """Know the pipelines and jobs that there are: whoever asks after a restart finds them."""
+        await self.pipelines.load()
+        await self.jobs.load()
 
     def overviews(self, bus: Bus) -> Overviews:
         progresses = self.pipelines.kept.progresses
@@ -316,9 +334,10 @@ def _web(
     return site, metrics
 
 
-def _jobs(settings: Settings, bus: Bus) -> Jobs:
+def _jobs(settings: Settings, bus: Bus, cluster: ClusterView | None) -> Jobs:
     shelf = JobShelf(settings.data_dir / JOBS_DIRECTORY)
-    return Jobs(EntityPlaces(bus, HttpCounts(), None), shelf)
+    is_alone = cluster is None and settings.brokers_config is None
+    return Jobs(EntityPlaces(bus, HttpCounts(), None), shelf, is_alone=is_alone)
 
 
 def server_facts(settings: Settings) -> ServerFacts:

@@ -26,8 +26,8 @@ from shardbus.app.server.broker_address import (
 )
 from shardbus.app.server.cluster import serve_over
 from shardbus.app.server.data_directory import data_directory
-from shardbus.app.server.node_name import GATEWAY
-from shardbus.app.server.node_tls import NodeTls
+from shardbus.app.server.node.name import GATEWAY
+from shardbus.app.server.node.tls import NodeTls
 from shardbus.app.server.serving import alongside, log_to_stderr, stop_on_signals
 from shardbus.app.server.settings import Settings
 from shardbus.app.server.store_kinds import stores_of

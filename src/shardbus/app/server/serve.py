@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 
 import uvloop
 
@@ -21,7 +20,6 @@ from shardbus.broker.clock import SystemClock, TimedClock
 from shardbus.broker.fragment.storage import ThreadWorker
 from shardbus.broker.namespace.namespace import Namespace
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.sequence import TOKEN_SEED_BYTES
 from shardbus.stores.base.backup import broker_name
 from shardbus.stores.base.package import Stores
 from shardbus.stores.base.store import StoreError
@@ -84,7 +82,6 @@ async def serve_stores(
             Authorizer(namespace, clients_clock),
             clock=clock,
             loop=loop,
-            new_seed=lambda: secrets.token_bytes(TOKEN_SEED_BYTES),
         )
         bus.clients_clock = clients_clock
         if hooks is not None:

@@ -84,6 +84,13 @@ TABLE: Final[tuple[Setting, ...]] = (
         "Spark that runs pipelines, as in spark://host:7077 or sc://host:15002; empty: this "
         "machine.",
     ),
+    Setting(
+        "pipeline_code",
+        Kind.TEXT,
+        "",
+        "Directory with code of the operator for pipelines. Where it is set, pipelines may run any "
+        "Spark SQL and the functions in it; empty: pipelines cannot run code.",
+    ),
     Setting("store", Kind.TEXT, DEFAULT_STORE, f"Kind of the message stores: {KINDS_OF_STORES}."),
     count("brokers", 4, 64, "Number of message brokers, each with its own store."),
     Setting(
@@ -250,6 +257,7 @@ class Settings:
     backup_dir: Path
     capture_dir: str
     spark_master: str
+    pipeline_code: str
     store: str
     brokers: int
     broker_processes: bool
@@ -278,6 +286,8 @@ class Settings:
     transaction_ms: int
     log_level: str
     setup: Blueprint
+    # Not a setting: the command that runs says so.
+    is_emulator: bool = False
 
     @property
     def is_loopback(self) -> bool:
@@ -390,6 +400,7 @@ class _Gathered:
             backup_dir=Path(self._text("backup_dir") or Path(self._text("data_dir"), "backups")),
             capture_dir=self._text("capture_dir"),
             spark_master=self._text("spark_master"),
+            pipeline_code=self._text("pipeline_code"),
             store=self._text("store"),
             brokers=self._number("brokers"),
             broker_processes=self._switch("broker_processes"),

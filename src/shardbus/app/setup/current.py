@@ -12,7 +12,7 @@ from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.client import HttpTransport, Management
 from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC, AtomDescription, EntityKind
 from shardbus.app.cli.entities.rule_atom import AtomRule
-from shardbus.app.cli.failures import CommandError, ServerUnavailable
+from shardbus.app.cli.failures import CommandError, NotFound, ServerUnavailable
 from shardbus.app.setup.canonical import described_elements, rights_form, rule_form
 from shardbus.app.setup.model import (
     SUBSCRIPTIONS_SEGMENT,
@@ -20,6 +20,7 @@ from shardbus.app.setup.model import (
     DeclaredAccessRule,
     DeclaredEntity,
 )
+from shardbus.app.setup.pipeline_form import declared_pipeline
 
 _LISTS: Final = {QUEUE.word: "$Resources/queues", TOPIC.word: "$Resources/topics"}
 
@@ -88,6 +89,16 @@ class Current:
             return [_access_rule(summary) for summary in found if summary.get("name") in names]
         return [_access_rule(self.api.get(f"{below}/{name}")) for name in names]
 
+    def pipelines(self) -> list[Document]:
+        """The definition and state of each; none where the bus knows no pipelines."""
+        if not self.has_api():
+            return []
+        try:
+            found = self.api.get("pipelines").get("pipelines")
+        except NotFound:
+            return []
+        return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
     def everything(self, *, with_keys: bool) -> Blueprint:
         """The whole namespace."""
         whole = Blueprint(tier=self.tier(), says_access_rules=self.has_api())
@@ -101,6 +112,7 @@ class Current:
                 )
                 if kind is TOPIC:
                     whole.entities += self._subscriptions(entity.path)
+        whole.pipelines = [declared_pipeline(each) for each in self.pipelines()]
         return whole
 
     def _subscriptions(self, topic: str) -> list[DeclaredEntity]:

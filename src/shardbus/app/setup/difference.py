@@ -20,6 +20,7 @@ from shardbus.app.setup.model import (
     DeclaredEntity,
 )
 from shardbus.app.setup.order import creation_order, deletion_order, loop_of
+from shardbus.app.setup.pipeline_steps import missing_pipelines, pipeline_steps
 from shardbus.app.setup.step import BLOCKED, CHANGE, CREATE, DELETE, SAME, Change, SetupPlan, Step
 
 
@@ -57,7 +58,10 @@ class _Planner:
             old = there[entity.key]
             if old is not None:
                 self._change(entity, old)
+        if self._deletes and self._blueprint.says_pipelines:
+            self._plan.steps += missing_pipelines(self._current, self._blueprint.pipelines)
         self._leave_or_delete({entity.key for entity in said})
+        self._plan.steps += pipeline_steps(self._current, self._blueprint.pipelines)
         return self._plan
 
     def _settled(self, entity: DeclaredEntity, tier: str) -> DeclaredEntity:

@@ -45,6 +45,7 @@ def read_emulator(value: object, file: str) -> Blueprint:
 def write_emulator(blueprint: Blueprint) -> tuple[str, list[str]]:
     """The file, and what it cannot express."""
     losses = [f"the access rule {rule.name}" for rule in blueprint.access_rules]
+    losses += [f"the pipeline {each.name}" for each in blueprint.pipelines]
     queues = [_written(entity, losses) for entity in blueprint.of_kind(QUEUE)]
     topics: list[Json] = []
     for topic in blueprint.of_kind(TOPIC):

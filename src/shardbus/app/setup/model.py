@@ -68,12 +68,26 @@ class DeclaredEntity:
         return [self.elements[name].lower() for name in FORWARDS if self.elements.get(name)]
 
 
+@dataclass(frozen=True, slots=True)
+class DeclaredPipeline:
+    """A pipeline; `members` are those that the file gives, in the spelling of the bus.
+
+    `is_started` is None when the file says nothing about it.
+    """
+
+    name: str
+    members: dict[str, object]
+    is_started: bool | None = None
+    place: str = field(default="", compare=False)
+
+
 @dataclass(slots=True)
 class Blueprint:
     """What a namespace should have; `tier` is empty when the file does not say it.
 
-    `warnings` are what the reader ignored, each with its place. `says_access_rules` is False for a
-    format that cannot express them, so that a missing rule means nothing.
+    `warnings` are what the reader ignored, each with its place. `says_access_rules` and
+    `says_pipelines` are False for a format that cannot express them, so that a missing one means
+    nothing.
     """
 
     entities: list[DeclaredEntity] = field(default_factory=list)
@@ -81,6 +95,8 @@ class Blueprint:
     tier: str = ""
     warnings: list[str] = field(default_factory=list)
     says_access_rules: bool = True
+    pipelines: list[DeclaredPipeline] = field(default_factory=list)
+    says_pipelines: bool = False
 
     def of_kind(self, kind: EntityKind) -> list[DeclaredEntity]:
         return [entity for entity in self.entities if entity.kind is kind]
@@ -89,7 +105,7 @@ class Blueprint:
         return [entity for entity in self.entities if entity.topic.lower() == topic.key]
 
     def is_empty(self) -> bool:
-        return not (self.entities or self.access_rules)
+        return not (self.entities or self.access_rules or self.pipelines)
 
 
 def combined(blueprints: list[Blueprint]) -> Blueprint:
@@ -98,6 +114,8 @@ def combined(blueprints: list[Blueprint]) -> Blueprint:
     for part in blueprints:
         whole.entities += part.entities
         whole.access_rules += part.access_rules
+        whole.pipelines += part.pipelines
+        whole.says_pipelines |= part.says_pipelines
         whole.tier = part.tier or whole.tier
         whole.warnings += part.warnings
     return checked(whole)
@@ -116,6 +134,7 @@ def checked(blueprint: Blueprint) -> Blueprint:
         _check_names(entity.place, "rule", [rule.name for rule in entity.rules or ()])
         _check_names(entity.place, "access rule", [rule.name for rule in entity.access_rules])
     _check_names("the namespace", "access rule", [rule.name for rule in blueprint.access_rules])
+    _check_names("the namespace", "pipeline", [each.name for each in blueprint.pipelines])
     return blueprint
 
 

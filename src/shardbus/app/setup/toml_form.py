@@ -28,10 +28,11 @@ from shardbus.app.setup.model import (
     checked,
 )
 from shardbus.app.setup.node import PlacedValue
+from shardbus.app.setup.pipeline_form import read_pipeline
 from shardbus.app.setup.theirs import typed_value
 from shardbus.core.namespace.property import DURATION, FLAG, MEGABYTES, NUMBER, EntityProperty
 
-ENTITY_KEYS: Final = ("queue", "topic", "access-rule")
+ENTITY_KEYS: Final = ("queue", "topic", "access-rule", "pipeline")
 """What a file may have besides settings."""
 
 FIELD_KEYS: Final = {name: re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower() for name in FIELDS}
@@ -61,7 +62,7 @@ def read_toml(
     lines = _Lines(text, file)
     root = PlacedValue(tables, "", lines.locate)
     root.refuse_unknown([*ENTITY_KEYS, *others])
-    blueprint = Blueprint()
+    blueprint = Blueprint(says_pipelines=True)
     for queue in root.items_of("queue"):
         blueprint.entities.append(_entity(QUEUE, queue, ""))
     for topic in root.items_of("topic"):
@@ -71,6 +72,7 @@ def read_toml(
             prefix = entity.path + SUBSCRIPTIONS_SEGMENT
             blueprint.entities.append(_entity(SUBSCRIPTION, subscription, prefix))
     blueprint.access_rules = [_access_rule(node) for node in root.items_of("access-rule")]
+    blueprint.pipelines = [read_pipeline(node) for node in root.items_of("pipeline")]
     tier = root.get("tier")
     blueprint.tier = "" if tier is None else tier.text()
     return checked(blueprint)

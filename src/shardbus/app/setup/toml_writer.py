@@ -9,7 +9,13 @@ from shardbus.app.cli.entities.atom import QUEUE, TOPIC
 from shardbus.app.cli.entities.entity_options import MB_PER_GB
 from shardbus.app.cli.entities.rule_atom import FALSE, SQL, AtomRule, Typed
 from shardbus.app.setup.canonical import typed_form
-from shardbus.app.setup.model import Blueprint, DeclaredAccessRule, DeclaredEntity
+from shardbus.app.setup.model import (
+    Blueprint,
+    DeclaredAccessRule,
+    DeclaredEntity,
+    DeclaredPipeline,
+)
+from shardbus.app.setup.pipeline_form import pipeline_values
 from shardbus.app.setup.toml_form import FIELD_KEYS
 from shardbus.core.namespace.property import DURATION, FLAG, MEGABYTES, NUMBER, EntityProperty
 
@@ -26,6 +32,7 @@ def write_toml(blueprint: Blueprint, *, with_keys: bool) -> str:
         blocks += _entity("topic", topic, with_keys)
         for subscription in blueprint.subscriptions_of(topic):
             blocks += _entity("topic.subscription", subscription, with_keys)
+    blocks += map(_pipeline, blueprint.pipelines)
     return "\n".join(blocks)
 
 
@@ -67,6 +74,18 @@ def _access(header: str, rule: DeclaredAccessRule, with_keys: bool) -> str:
         keys = (("primary-key", rule.primary_key), ("secondary-key", rule.secondary_key))
         lines += [(name, _text(key)) for name, key in keys if key]
     return _block(header, lines)
+
+
+def _pipeline(declared: DeclaredPipeline) -> str:
+    values = pipeline_values(declared)
+    return _block("pipeline", [(key, _value(value)) for key, value in values.items()])
+
+
+def _value(value: object) -> str:
+    if isinstance(value, dict):
+        inside = ", ".join(f"{_key(str(name))} = {_value(each)}" for name, each in value.items())
+        return f"{{ {inside} }}"
+    return json.dumps(value) if isinstance(value, bool | int) else _text(str(value))
 
 
 def _block(header: str, lines: list[tuple[str, str]]) -> str:

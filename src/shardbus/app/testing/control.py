@@ -18,7 +18,7 @@ from shardbus.app.setup.starting import set_up
 from shardbus.app.testing.clock import MovableClock
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
-from shardbus.gateway.http.api.system import Ports
+from shardbus.gateway.http.api.operations.system import Ports
 from shardbus.gateway.http.moment import format_moment, parse_moment
 from shardbus.gateway.http.server.connection import Respond
 from shardbus.gateway.http.server.message import JSON, HttpRequest, HttpResponse

@@ -29,11 +29,10 @@ from shardbus.app.testing.clock import ClientsClock, MovableClock
 from shardbus.app.testing.control import ENTITIES_PATH, TIME_PATH, TestControl
 from shardbus.broker.clock import SystemClock
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.gateway.http.api.system import Ports
+from shardbus.gateway.http.api.operations.system import Ports
 from shardbus.gateway.http.moment import parse_moment
 from shardbus.stores.base.store import StoreError
 
-IN_MEMORY: Final = "memory:"
 PARENT_LOOK_S: Final = 0.2
 TOKEN_BYTES: Final = 24
 

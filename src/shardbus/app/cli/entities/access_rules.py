@@ -17,14 +17,15 @@ from shardbus.app.cli.access import (
     access_options,
     text_option,
 )
-from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.completion import complete_entity
+from shardbus.app.cli.api_client import ACCESS_RULE, ApiClient, Document
+from shardbus.app.cli.completion import complete_entity, completes
 from shardbus.app.cli.confirm import confirm, yes_option
 from shardbus.app.cli.console import Console, Json, run_command, table
 from shardbus.app.cli.duration import to_seconds
 from shardbus.app.cli.failures import NotFound, Refused, Usage
 from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.sas import Credential, connection_string
+from shardbus.app.cli.tables import list_text
 
 AMQP_PORT: Final = 5672
 TTL_S_MAX: Final = 366 * 86_400
@@ -40,7 +41,8 @@ def _entity_option() -> click.Option:
 
 
 def _rule_parameters(*more: click.Parameter) -> list[click.Parameter]:
-    return [click.Argument(["name"]), *more, _entity_option(), *access_options()]
+    name = click.Argument(["name"], shell_complete=completes(ACCESS_RULE))
+    return [name, *more, _entity_option(), *access_options()]
 
 
 def _change_options() -> list[click.Parameter]:
@@ -69,8 +71,11 @@ def list_rules(**options: str | int | bool | None) -> None:
 
     def act(bus: ApiClient, to: Console) -> None:
         rules = _documents(bus.get(_path(options)))
-        rows = [(str(shown["name"]), _rights_text(shown), _note(shown)) for shown in rules]
-        to.show(list(rules), table([("NAME", "RIGHTS", ""), *rows]))
+        rows = [(str(one["name"]), _rights_text(one), _note(one)) for one in rules]
+        note = "NOTE" if any(row[2] for row in rows) else ""
+        heading = ("NAME", "RIGHTS", note)
+        shown = list_text([heading, *rows], cut={"NAME": 12, note: 8}, optional=(note,))
+        to.show(list(rules), shown)
 
     _run(options, act)
 
@@ -142,7 +147,10 @@ def rotate(name: str, which: str, **options: str | int | bool | None) -> None:
 @sas.command(
     params=[
         click.Option(
-            ["--entity"], metavar="NAME", help="Entity that the token is for.  [default: all]"
+            ["--entity"],
+            metavar="NAME",
+            help="Entity that the token is for.  [default: all]",
+            shell_complete=complete_entity,
         ),
         click.Option(["--ttl"], metavar="DURATION", default="1h", help="[default: 1h]"),
         *access_options(),
@@ -170,6 +178,7 @@ def token(**options: str | int | bool | None) -> None:
             ["--rule"],
             metavar="NAME",
             help="Rule whose key it contains.  [default: the rule that signs]",
+            shell_complete=completes(ACCESS_RULE),
         ),
         _entity_option(),
         click.Option(

@@ -10,8 +10,8 @@ from shardbus.core.errors import Refused
 from shardbus.core.namespace import property as entity_property
 from shardbus.core.namespace.property import EntityProperty, options_of
 from shardbus.gateway.http.atom import markup
-from shardbus.gateway.http.atom.described import CONNECT
 from shardbus.gateway.http.atom.descriptions import DESCRIPTION_OF, elements_of
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.entries import ATOM, EXTENSION
 from shardbus.gateway.http.atom.markup import Element
 

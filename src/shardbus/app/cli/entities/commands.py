@@ -14,6 +14,7 @@ from shardbus.app.cli.entities.atom import AtomDescription, EntityKind
 from shardbus.app.cli.entities.entity import changes, delete_entity, fragments_text, run, size_line
 from shardbus.app.cli.entities.entity_options import elements_from, option_parameters, property_rows
 from shardbus.app.cli.groups import CommandGroup
+from shardbus.app.cli.tables import list_text
 
 Row = tuple[str, ...]
 
@@ -95,7 +96,8 @@ def _show(to: Console, view: EntityView, described: AtomDescription) -> None:
 
 def _list(to: Console, view: EntityView, found: list[AtomDescription]) -> None:
     rows = [view.row(described) for described in found]
-    to.show([_document(view, each) for each in found], table([view.heading, *rows]))
+    shown = list_text([view.heading, *rows], cut={"NAME": 12}, optional=("SCHEDULED",))
+    to.show([_document(view, each) for each in found], shown)
 
 
 def _document(view: EntityView, described: AtomDescription) -> dict[str, Json]:

@@ -6,6 +6,7 @@ from urllib.parse import urlsplit
 import click
 
 from shardbus.app.cli.access import Options
+from shardbus.app.cli.completion import complete_entity
 from shardbus.app.cli.duration import to_iso, to_words
 from shardbus.app.cli.entities.atom import EntityKind
 from shardbus.app.cli.failures import Usage
@@ -80,7 +81,10 @@ def _parameter(each: EntityProperty) -> click.Option:
         return click.Option([f"{flag}/--no-{each.option}", name], default=None, help=each.help)
     kind = int if each.form in (NUMBER, MEGABYTES) else str
     metavar = _METAVARS.get(each.form, "TEXT")
-    return click.Option([flag, name], type=kind, metavar=metavar, help=each.help)
+    complete = complete_entity if each.form == DESTINATION else None
+    return click.Option(
+        [flag, name], type=kind, metavar=metavar, help=each.help, shell_complete=complete
+    )
 
 
 def _text(each: EntityProperty, value: str | int | bool) -> str:

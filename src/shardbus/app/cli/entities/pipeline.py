@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, TextIO, final
 
 import click
 
@@ -32,6 +32,8 @@ from shardbus.app.cli.tables import shortened, terminal_width
 WATCH_S: Final = 1.0
 LOOK_S: Final = 0.2
 STOP_WAIT_S: Final = 150
+NOTICE_S: Final = 0.7
+PATIENCE_S: Final = 3.0
 LOG_LINES_MAX: Final = 500
 
 
@@ -55,7 +57,7 @@ def _name() -> click.Argument:
 def create(
     name: str, is_started: bool, **options: str | int | bool | tuple[str, ...] | None
 ) -> None:
-    """Define the pipeline NAME: a capture of an entity to files, or a replay of files."""
+    """Define the pipeline NAME: a capture, a replay, or a transform in SQL or Python."""
 
     def act(api: ApiClient, console: Console) -> None:
         made = api.put(_path(name), wanted_definition(name, options))
@@ -84,21 +86,29 @@ def start(name: str, **options: str | int | bool | None) -> None:
 @pipeline.command(
     params=[
         _name(),
-        click.Option(["--no-wait"], is_flag=True, help="Do not wait until its batch has ended."),
+        click.Option(
+            ["--finish", "is_finishing"],
+            is_flag=True,
+            help="First write the present batch and complete all claimed messages; this may take "
+            "minutes, and also works after a stop.",
+        ),
+        click.Option(["--no-wait"], is_flag=True, help="Do not wait until it has stopped."),
         *access_options(),
     ]
 )
-def stop(name: str, no_wait: bool, **options: str | int | bool | None) -> None:
-    """Stop the pipeline NAME after its present batch."""
+def stop(name: str, is_finishing: bool, no_wait: bool, **options: str | int | bool | None) -> None:
+    """Stop the pipeline NAME within three seconds. If its batch takes longer, the messages of the
+    batch stay claimed, and the next start runs it again.
+    """
 
     def act(api: ApiClient, console: Console) -> None:
-        found = api.post(_path(name, "stop"), {})
+        found = api.post(_path(name, "stop"), {}, finish=1 if is_finishing else None)
         if not no_wait:
-            try:
-                found = wait_until_over(lambda: api.get(_path(name)), time.sleep)
-            except KeyboardInterrupt as error:
-                raise Interrupted(f"interrupted: pipeline {name} is stopping") from error
+            found = _when_over(api, name)
         _show(console, found)
+        error = found.get("last_error")
+        if is_finishing and error:
+            raise CommandError(f"pipeline {name} could not finish: {error}")
 
     _run(options, act)
 
@@ -150,14 +160,32 @@ def logs(name: str, top: int | None, **options: str | int | bool | None) -> None
     _run(options, act)
 
 
-@pipeline.command(params=[_name(), yes_option(), *access_options()])
-def delete(name: str, **options: str | int | bool | None) -> None:
-    """Delete the stopped pipeline NAME; what it captured or sent stays."""
+@pipeline.command(
+    params=[
+        _name(),
+        click.Option(
+            ["--abandon", "is_abandoned"],
+            is_flag=True,
+            help="Do not complete a batch that was cut off: its messages go back to receivers, "
+            "even if they were written.",
+        ),
+        yes_option(),
+        *access_options(),
+    ]
+)
+def delete(name: str, is_abandoned: bool, **options: str | int | bool | None) -> None:
+    """Delete the stopped pipeline NAME; what it captured or sent stays. A batch that was cut off is
+    completed first.
+    """
 
     def act(api: ApiClient, console: Console) -> None:
-        api.get(_path(name))
+        state = api.get(_path(name)).get("state")
         confirm(options, f"Delete the pipeline {name}?")
-        console.show(api.delete(_path(name)), f"deleted pipeline {name}")
+        if state in ENDED and not is_abandoned:
+            api.post(_path(name, "stop"), {}, finish=1)
+            _when_over(api, name)
+        gone = api.delete(_path(name), abandon=1 if is_abandoned else None)
+        console.show(gone, f"deleted pipeline {name}")
 
     _run(options, act)
 
@@ -183,6 +211,17 @@ def _path(name: str, verb: str = "") -> str:
     return f"pipelines/{name}/{verb}" if verb else f"pipelines/{name}"
 
 
+def _when_over(api: ApiClient, name: str) -> Document:
+    """The pipeline when it has stopped."""
+    notice = StopNotice(name)
+    try:
+        return wait_until_over(lambda: api.get(_path(name)), time.sleep, notice.tell)
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"interrupted: pipeline {name} goes on stopping") from error
+    finally:
+        notice.clear()
+
+
 def _looked(api: ApiClient, name: str) -> Document:
     """The pipeline; while it has no progress of its own, with what waits for it on the bus."""
     found = api.get(_path(name))
@@ -193,17 +232,54 @@ def _looked(api: ApiClient, name: str) -> Document:
     return found
 
 
-def wait_until_over(look: Callable[[], Document], wait: Callable[[float], None]) -> Document:
-    """The pipeline when it has ended; Unavailable when that takes too long."""
-    for _ in range(round(STOP_WAIT_S / LOOK_S)):
+def wait_until_over(
+    look: Callable[[], Document],
+    wait: Callable[[float], None],
+    tell: Callable[[float], None] = lambda waited_s: None,
+) -> Document:
+    """The pipeline when it has ended; Unavailable when that takes too long. `tell` is called with
+    the seconds that have passed.
+    """
+    for looks in range(round(STOP_WAIT_S / LOOK_S)):
         found = look()
         if found.get("state") in ENDED:
             return found
+        tell(looks * LOOK_S)
         wait(LOOK_S)
     raise ServerUnavailable(
         f"the pipeline has not stopped after {STOP_WAIT_S} s; `shardbus pipeline status` "
         "shows its state"
     )
+
+
+@final
+class StopNotice:
+    """Says on standard error that a stop takes long: on a terminal in one line that counts the
+    seconds, elsewhere once.
+    """
+
+    def __init__(self, name: str, stream: TextIO | None = None) -> None:
+        self._name = name
+        self._stream = sys.stderr if stream is None else stream
+        self._is_watched = self._stream.isatty()
+        self._told = ""
+
+    def tell(self, waited_s: float) -> None:
+        text = f"pipeline {self._name} is stopping"
+        if self._is_watched and waited_s >= NOTICE_S:
+            self._write(shortened(f"{text}, {waited_s:.0f} s", terminal_width() - 1))
+        elif not self._told and waited_s >= PATIENCE_S:
+            self._told = f"{text}: its last batch is completed first, which may take minutes"
+            click.echo(self._told, file=self._stream)
+
+    def clear(self) -> None:
+        if self._is_watched and self._told:
+            self._write("")
+            click.echo("\r", file=self._stream, nl=False)
+
+    def _write(self, text: str) -> None:
+        click.echo(f"\r{text:<{len(self._told)}}", file=self._stream, nl=False)
+        self._told = text
 
 
 def watch(look: Callable[[], Document], wait: Callable[[float], None]) -> None:

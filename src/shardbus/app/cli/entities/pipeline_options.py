@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, final
 
 import click
+import msgspec
 import msgspec.inspect
 from msgspec import Struct
 from msgspec.inspect import BoolType, Field, IntType, LiteralType, Metadata, StructType
@@ -79,6 +80,25 @@ def definition_options() -> list[click.Option]:
         help=f"{_told_kinds()}  [default: {_DEFAULT_KIND}]",
     )
     return [kinds, *(member.to_option() for member in _members().values())]
+
+
+def file_keys(kind: str) -> dict[str, str]:
+    """The members of a kind by their keys in set-up files, which are the options' names."""
+    names = {field.encode_name for field in _fields(KINDS[kind])}
+    return {
+        member.option.replace("_", "-"): name
+        for name, member in _members().items()
+        if name in names
+    }
+
+
+def usual_members(kind: str) -> dict[str, object]:
+    """The default of each member that has one."""
+    return {
+        field.encode_name: msgspec.to_builtins(field.default)
+        for field in _fields(KINDS[kind])
+        if field.default is not msgspec.NODEFAULT
+    }
 
 
 def wanted_definition(

@@ -13,6 +13,7 @@ from shardbus.app.cli.entities.rule_options import Texts, rule_from, rule_parame
 from shardbus.app.cli.entities.subscription import path_of
 from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.missing import RULE, SUBSCRIPTION, TOPIC
+from shardbus.app.cli.tables import list_text
 
 _WORDS = {SQL: "sql", CORRELATION: "correlation", TRUE: "true", FALSE: "false"}
 
@@ -118,7 +119,9 @@ def _show(to: Console, shown: AtomRule) -> None:
 
 def _show_all(to: Console, rules: list[AtomRule]) -> None:
     rows = [(shown.name, filter_text(shown), shown.action) for shown in rules]
-    to.show([document(shown) for shown in rules], table([("NAME", "FILTER", "ACTION"), *rows]))
+    heading = ("NAME", "FILTER", "ACTION")
+    shown = list_text([heading, *rows], cut={"NAME": 12, "FILTER": 20, "ACTION": 12})
+    to.show([document(each) for each in rules], shown)
 
 
 def document(shown: AtomRule) -> dict[str, Json]:

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from shardbus.app.cli.entities.atom import AtomError, content_of
 from shardbus.core.message_fields import COMPARED
-from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.entries import ATOM
 from shardbus.gateway.http.atom.markup import INSTANCE, Element
 

@@ -15,6 +15,7 @@ from shardbus.app.cli.entities.rule_atom import AtomRule
 from shardbus.app.cli.entities.rule_options import Texts, is_rule_given, rule_from, rule_parameters
 from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.missing import TOPIC
+from shardbus.app.cli.tables import list_text
 
 DEFAULT_RULE: Final = "$Default"
 
@@ -125,7 +126,8 @@ def _show_all(to: Console, topic: str, found: list[AtomDescription]) -> None:
         )
         for described in found
     ]
-    to.show([document(topic, described) for described in found], table([heading, *rows]))
+    shown = list_text([heading, *rows], cut={"NAME": 12})
+    to.show([document(topic, described) for described in found], shown)
 
 
 def document(topic: str, described: AtomDescription) -> dict[str, Json]:

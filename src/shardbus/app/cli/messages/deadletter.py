@@ -8,7 +8,7 @@ import click
 from shardbus.app.cli.access import Options, access_options
 from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.confirm import yes_option
-from shardbus.app.cli.console import Console, Json, counted, run_command, table
+from shardbus.app.cli.console import Console, Json, counted, note, run_command
 from shardbus.app.cli.failures import NotFound, Usage
 from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.messages.browsing import browse
@@ -23,6 +23,7 @@ from shardbus.app.cli.messages.peek import COUNT_MAX, count_options, show_pages
 from shardbus.app.cli.messages.purge import age_options, run_purge
 from shardbus.app.cli.messages.removing import count_of, resubmit
 from shardbus.app.cli.messages.text import DEAD_LETTERS, MessageTable
+from shardbus.app.cli.tables import list_text
 
 NUMBERS_MAX = 1_000
 
@@ -138,8 +139,12 @@ def _run_summary(entity: str, options: Options) -> None:
         reasons = with_api(options, lambda api: _reasons(api, path))
         listed = reasons.most_common()
         document: Json = [{"reason": reason, "count": count} for reason, count in listed]
+        if not listed:
+            note(f"there are no messages in {path}")
+            if not options.get("is_json"):
+                return 0
         rows = [(reason or "(none)", str(count)) for reason, count in listed]
-        console.show(document, table([("REASON", "COUNT"), *rows]))
+        console.show(document, list_text([("REASON", "COUNT"), *rows], cut={"REASON": 20}))
         return 0
 
     sys.exit(run_command(console, command))

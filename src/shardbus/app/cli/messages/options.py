@@ -69,7 +69,10 @@ def read_property(text: str) -> tuple[str, Json]:
     try:
         number: Json = json.loads(value)
     except ValueError as error:
-        raise Usage(f"--property {text!r} must have JSON after := ({error})") from error
+        raise Usage(
+            f"--property {text!r}: {value!r} is not JSON, as in {name}:=7; for a text write "
+            f"{name}={value}"
+        ) from error
     return name, number
 
 

@@ -28,6 +28,7 @@ from shardbus.app.cli.messages.text import body_bytes
 from shardbus.app.cli.progress import Progress
 
 # What one request may have: the bus accepts 1000 messages and a megabyte.
+NO_SESSION: Final = "The SessionId was not set"
 BATCH_COUNT_MAX: Final = 500
 BATCH_BYTES_MAX: Final = 700_000
 COUNT_MAX: Final = 100_000_000
@@ -122,7 +123,9 @@ class SendWork:
             raise self._failure(failures, before)
 
     def _reason(self, text: str, api: ApiClient, path: str, first: Document) -> str:
-        """The reason for a refusal, in the numbers that the user knows."""
+        """The reason for a refusal, in the numbers and options that the user knows."""
+        if NO_SESSION in text:
+            return f"{path} requires sessions, and a message has none: give --session ID"
         before = self._sent + self._duplicates
         place = _POSITION.match(text)
         if place is not None:

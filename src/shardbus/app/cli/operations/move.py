@@ -9,6 +9,7 @@ import click
 
 from shardbus.app.cli.console import Console, run_command
 from shardbus.app.cli.failures import Usage
+from shardbus.app.cli.operations.store_option import joined
 from shardbus.app.server.store_kinds import DEFAULT_STORE
 
 
@@ -17,13 +18,19 @@ from shardbus.app.server.store_kinds import DEFAULT_STORE
         click.Option(
             ["--from", "source"],
             required=True,
+            multiple=True,
+            callback=joined,
             metavar="STORE",
-            help=f"Where the namespace is: `{DEFAULT_STORE}DATA_DIR`, or the URL of a database.",
+            help=f"Where the namespace is: `{DEFAULT_STORE}DATA_DIR`, or the URL of a database. "
+            "Repeat it for each database of a cluster.",
         ),
         click.Option(
             ["--to", "target"],
+            multiple=True,
+            callback=joined,
             metavar="STORE",
-            help="Where it goes: a new or empty directory, or an empty database.",
+            help="Where it goes: a new or empty directory, or an empty database; repeat it for "
+            "several databases of a new cluster.",
         ),
         click.Option(
             ["--data-dir"],
@@ -53,7 +60,7 @@ def move(
 
     def command() -> int:
         # Late, so that a client command does not pay for loading the stores.
-        from shardbus.app.backups.moving import run_move, run_release
+        from shardbus.app.backups.namespace_move import run_move, run_release
 
         if is_releasing == (target is not None):
             raise Usage("give either --to STORE or --release")

@@ -62,7 +62,7 @@ def node_options() -> list[click.Parameter]:
 
 def run_node_command(own: Mapping[str, object], settings: Settings) -> int:
     # Late, so that a client command does not load the whole server.
-    from shardbus.app.server.node import NodeOptions, parse_roles, run_node
+    from shardbus.app.server.node.run import NodeOptions, parse_roles, run_node
 
     given = own["store"]
     stores = tuple(str(url) for url in given) if isinstance(given, tuple) else ()

@@ -9,5 +9,18 @@ from shardbus.app.server.store_kinds import DEFAULT_STORE
 
 def store_option(text: str = "Kind of its stores, as the server has it.") -> click.Option:
     return click.Option(
-        ["--store"], default=DEFAULT_STORE, show_default=True, envvar="SHARDBUS_STORE", help=text
+        ["--store"],
+        multiple=True,
+        default=(DEFAULT_STORE,),
+        show_default=True,
+        envvar="SHARDBUS_STORE",
+        callback=joined,
+        help=f"{text} Repeat it for each database of a cluster.",
     )
+
+
+def joined(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> str | None:
+    """One setting for all that were given: the databases of a cluster; None for none."""
+    if len(given) > 1 and any(each.startswith(DEFAULT_STORE) for each in given):
+        raise click.UsageError(f"{' '.join(given)}: only databases of a cluster can be several")
+    return " ".join(given) if given else None

@@ -45,7 +45,7 @@ def test_server(  # noqa: PLR0913 - one parameter per option
 
     def command() -> int:
         if warm:
-            from shardbus.app.testing.warm import run_warm
+            from shardbus.app.testing.warm_process import run_warm
 
             return run_warm()
         _serve(config, _given(settings), now, is_frozen, not on_disk, is_json)

@@ -19,6 +19,9 @@ from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUna
 from shardbus.app.cli.missing import SUBSCRIPTION, TOPIC
 from shardbus.app.pipelines.launching import missing_libraries
 from shardbus.app.server.setting import ENVIRONMENT_PREFIX
+from shardbus.core import errors as core_errors
+from shardbus.rules.filter import SqlFilter
+from shardbus.rules.portable import portable_filter
 
 PROGRAM: Final = (sys.executable, "-m", "shardbus_spark.triage", "--ends-with-stdin")
 TOKEN_S: Final = 6 * 3600
@@ -38,6 +41,7 @@ class Analysis:
     lane: str
     access: ClientAccess
     spark_master: str = ""
+    filters: str = ""
 
     def run(self, out: Path) -> Document:
         """The report; its page and all letters with their groups are in `out`."""
@@ -69,6 +73,7 @@ class Analysis:
             "entities": list(self.entities),
             "out": str(out.absolute()),
             "spark_master": self.spark_master,
+            "filters": self.filters,
         }
 
     def _environment(self) -> dict[str, str]:
@@ -85,6 +90,16 @@ class Analysis:
         if self.access.ca_file:
             kept["SHARDBUS_TLS_CA"] = self.access.ca_file
         return kept
+
+
+def filters_of(rule: str) -> str:
+    """A filter in the rule language, as the analysis reads it; Usage for an invalid one."""
+    if not rule.strip():
+        return ""
+    try:
+        return json.dumps([[portable_filter(SqlFilter(rule.strip()))]])
+    except core_errors.Refused as refusal:
+        raise Usage(f"--rule cannot be used: {refusal.message}") from refusal
 
 
 def entities_of(api: ApiClient, path: str) -> list[str]:

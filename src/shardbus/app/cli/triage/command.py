@@ -10,10 +10,16 @@ import click
 
 from shardbus.app.cli.access import Options, access_from, access_options, text_option
 from shardbus.app.cli.api_client import Document
-from shardbus.app.cli.console import Console, note, run_command
+from shardbus.app.cli.console import Console, counted, note, run_command
 from shardbus.app.cli.failures import Usage
-from shardbus.app.cli.messages.entity_path import entity_parameters, message_path
-from shardbus.app.cli.triage.redrive import Redrive, found_group, read_wish, redrive_options
+from shardbus.app.cli.messages.entity_path import entity_parameters, message_path, whole
+from shardbus.app.cli.triage.redrive import (
+    Redrive,
+    found_group,
+    read_wish,
+    redrive_options,
+    undo,
+)
 from shardbus.app.cli.triage.view import shown
 
 TOP: Final = 20
@@ -29,6 +35,11 @@ TOP_MAX: Final = 500
             default=TOP,
             metavar="N",
             help=f"Number of groups to show, the largest first.  [default: {TOP}]",
+        ),
+        click.Option(
+            ["--rule"],
+            metavar="FILTER",
+            help='Only letters that match this filter, as a subscription has: "total > 100".',
         ),
         click.Option(["--html"], metavar="FILE", help="Write the report as a page of HTML."),
         click.Option(
@@ -65,10 +76,10 @@ def triage(entity: str, body_set: tuple[str, ...], **options: str | int | bool |
     apart from numbers, ids, moments and quoted texts. Needs Spark: `pip install
     'shardbus[spark]'`.
 
-    With --group the letters of one group are redriven: sent again to the queue or topic, in the
-    transaction that removes them. Without --apply nothing changes, and samples show what --repair
-    and --body-set would do. The command can be repeated after any interruption: a letter is sent
-    once.
+    With --group the letters of one group are redriven: sent again to the queue or topic, or to one
+    subscription with --to, in the transaction that removes them. Without --apply nothing changes,
+    and samples show what the repairs would do. The command can be repeated after any interruption:
+    a letter is sent once. --undo takes back what nobody has received yet.
     """
     console = Console(bool(options.get("is_json")))
     sys.exit(run_command(console, lambda: _run(console, entity, body_set, options)))
@@ -79,6 +90,7 @@ def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Opti
     from shardbus.app.cli.triage.analysis import (
         Analysis,
         entities_of,
+        filters_of,
         kept_report,
         lane_of,
         numbers_of,
@@ -90,15 +102,29 @@ def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Opti
     access = access_from(options)
     api = access.api()
     entities = entities_of(api, message_path(entity, options))
+    undone = text_option(options, "undo")
+    if undone is not None:
+        found = undo(api, entities, undone, options)
+        count = whole(found, "undone")
+        left = whole(found, "skipped")
+        console.show(
+            found,
+            f"{counted(count, 'letter')} of {undone} are dead letters again; {left:,} have been "
+            "received or are locked, and stay",
+        )
+        return 0
     given = options.get("top")
     top = given if isinstance(given, int) else TOP
     earlier, master = text_option(options, "earlier"), text_option(options, "spark_master") or ""
+    filters = filters_of(text_option(options, "rule") or "")
+    if filters and earlier is not None:
+        raise Usage("--rule selects letters while they are read: leave out --from")
     with workplace(earlier or text_option(options, "out")) as out:
         if earlier is not None:
             report = kept_report(api, out, entities)
         else:
             lane = text_option(options, "flight_url") or lane_of(api, access)
-            report = Analysis(entities, lane, access, master).run(out)
+            report = Analysis(entities, lane, access, master, filters).run(out)
         _keep_page(out / "report.html", text_option(options, "html"))
         if wish is not None:
             found = found_group(report, group)

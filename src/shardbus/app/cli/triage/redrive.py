@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -11,6 +11,7 @@ import click
 
 from shardbus.app.cli.access import Options, text_option
 from shardbus.app.cli.api_client import ApiClient, Document
+from shardbus.app.cli.completion import complete_entity
 from shardbus.app.cli.console import Console, Json, counted
 from shardbus.app.cli.failures import CommandError, Interrupted, NotFound, Refused, Usage
 from shardbus.app.cli.messages.entity_path import documents, whole
@@ -25,6 +26,11 @@ POLL_S: Final = 0.3
 _ENDED: Final = ("done", "stopped", "failed")
 _WARNINGS_MAX: Final = 10
 _AGAIN: Final = "the same command continues"
+_EXPIRED: Final = "TTLExpiredException"
+_EXPIRING: Final = (
+    "These letters had expired. They are sent with their time to live, and expire again when it is "
+    "over: --repair 'SET sys.TimeToLive = NULL' sends them without one."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class Wish:
     edit: Document
     rate_max: int
     is_applied: bool
+    target: str = ""
 
 
 def redrive_options() -> list[click.Parameter]:
@@ -52,6 +59,25 @@ def redrive_options() -> list[click.Parameter]:
             help="Set a value in the JSON body first, as in $.customer.id=7; may be repeated.",
         ),
         click.Option(
+            ["--body-repair"],
+            metavar="ACTION",
+            help="Change members of the JSON body first, as --repair changes properties: "
+            "SET total = price * quantity; SET [customer.id] = 7; REMOVE debug.",
+        ),
+        click.Option(
+            ["--to", "target"],
+            metavar="ENTITY",
+            shell_complete=complete_entity,
+            help="Redrive to this queue, topic or TOPIC/Subscriptions/NAME; one subscription alone "
+            "needs Manage on its topic.  [default: the queue or topic of the letters]",
+        ),
+        click.Option(
+            ["--undo"],
+            metavar="ID",
+            help="Make the redriven letters of this group dead letters again where they are now, "
+            "unless they have been received; without Spark.",
+        ),
+        click.Option(
             ["--apply/--dry-run", "is_applied"],
             help="Redrive, or only show what would be done.  [default: --dry-run]",
         ),
@@ -67,20 +93,58 @@ def redrive_options() -> list[click.Parameter]:
 def read_wish(group: str, body_set: tuple[str, ...], options: Options) -> Wish | None:
     """None when nothing is to be redriven; Usage when options do not fit together."""
     repair, rate = text_option(options, "repair"), options.get("rate")
+    body_repair, target = text_option(options, "body_repair"), text_option(options, "target")
     is_applied = bool(options.get("is_applied"))
+    has_repairs = repair is not None or body_repair is not None or bool(body_set)
+    if text_option(options, "undo") is not None:
+        if group or has_repairs or target is not None:
+            raise Usage("--undo changes nothing but where the letters are: leave the others out")
+        return None
     if not group:
-        if repair is not None or body_set or is_applied or rate is not None:
+        if has_repairs or target is not None or is_applied or rate is not None:
             raise Usage(
-                "--repair, --body-set, --apply and --rate are for one group: choose it with "
-                "--group; without it, the command lists the groups"
+                "--repair, --body-set, --body-repair, --to, --apply and --rate are for one group: "
+                "choose it with --group; without it, the command lists the groups"
             )
         return None
     edit: Document = {}
     if repair is not None:
         edit["action"] = repair
+    if body_repair is not None:
+        edit["body_action"] = body_repair
     if body_set:
         edit["body_set"] = dict(map(_value_at, body_set))
-    return Wish(edit, rate if isinstance(rate, int) else 0, is_applied)
+    return Wish(edit, rate if isinstance(rate, int) else 0, is_applied, (target or "").strip("/"))
+
+
+def mark_of(group: str) -> str:
+    """The mark by which the letters of a group can be found after they were redriven."""
+    return f"triage-{group}"
+
+
+def undo(api: ApiClient, entities: Sequence[str], group: str, wish: Options) -> Document:
+    """Let the redriven letters of a group that nobody has received be dead letters again."""
+    done = skipped = 0
+    for entity in entities:
+        job: Document = {"action": "undo", "mark": mark_of(group)}
+        if isinstance(rate := wish.get("rate"), int):
+            job["rate_max"] = rate
+        ended = _ended(api, f"entities/{entity}/jobs", job)
+        done += whole(ended, "done")
+        skipped += whole(ended, "skipped")
+    return {"group": group, "undone": done, "skipped": skipped}
+
+
+def _ended(api: ApiClient, path: str, wish: Document) -> Document:
+    job = api.post(path, wish)
+    one = f"{path}/{job.get('id')}"
+    while job.get("state") not in _ENDED:
+        time.sleep(POLL_S)
+        job = api.get(one)
+    if job.get("state") != "done":
+        raise Refused(str(job.get("error") or f"the job was {job.get('state')}"))
+    api.delete(one)
+    return job
 
 
 def found_group(report: Document, group: str) -> Document:
@@ -114,7 +178,7 @@ class Redrive:
         self._pause = pause
         self._done = 0
         self._skipped = 0
-        self._warnings: list[str] = []
+        self._warnings = [_EXPIRING] if _is_expiring(group, wish) else []
 
     def run(self, console: Console) -> int:
         return self._apply(console) if self._wish.is_applied else self._show(console)
@@ -127,21 +191,24 @@ class Redrive:
         planned = self._api.post(f"{self._line}/jobs", self._job(some, is_dry_run=True))
         trials = self._trials(some) if self._wish.edit else []
         count = whole(self._group, "count")
+        planned_ones = planned.get("warnings")
+        warnings = self._warnings + list(
+            map(str, planned_ones if isinstance(planned_ones, list) else [])
+        )
         document: Document = {
             "group": self._group.get("id"),
             "entity": self._group.get("entity"),
             "letters": count,
             "is_applied": False,
             "destination": planned.get("destination"),
-            "warnings": planned.get("warnings"),
+            "warnings": list[Json](warnings),
             "samples": list[Json](trials),
         }
         lines = [
             f"would redrive {counted(count, 'dead letter')} of {self._group.get('entity')} to "
             f"{planned.get('destination')}; nothing was changed: --apply does it"
         ]
-        warnings = planned.get("warnings")
-        lines += map(str, warnings if isinstance(warnings, list) else [])
+        lines += warnings
         lines += [line for trial in trials for line in _difference(trial)]
         console.show(document, "\n".join(lines))
         return 0
@@ -206,7 +273,13 @@ class Redrive:
             "action": "resubmit",
             "selection": {"numbers": list(numbers)},
             "is_dry_run": is_dry_run,
+            "mark": mark_of(str(self._group.get("id"))),
         }
+        target = self._wish.target
+        if target:
+            is_home = target.lower() == str(self._group.get("entity")).lower()
+            job["action"] = "resubmit" if is_home else "move"
+            job["destination"] = target
         if self._wish.edit:
             job["edit"] = self._wish.edit
         if self._wish.rate_max:
@@ -222,6 +295,12 @@ class Redrive:
         text = f"redrove {counted(self._done + more, 'dead letter')} of {self._group.get('entity')}"
         left = f", and left {self._skipped:,} that are gone, locked or cannot be repaired"
         return text + (left if self._skipped else "")
+
+
+def _is_expiring(group: Document, wish: Wish) -> bool:
+    """Whether the letters would expire again as they did before."""
+    action = str(wish.edit.get("action", "")).lower()
+    return group.get("reason") == _EXPIRED and "timetolive" not in action
 
 
 def _value_at(text: str) -> tuple[str, Json]:

@@ -16,7 +16,7 @@ _NAMESPACE: Final = "Microsoft.ServiceBus/namespaces"
 
 def write_template(blueprint: Blueprint, *, with_keys: bool) -> tuple[str, list[str]]:
     """The template, and what it cannot express."""
-    losses: list[str] = []
+    losses = [f"the pipeline {each.name}" for each in blueprint.pipelines]
     tier = (blueprint.tier or "standard").capitalize()
     resources: list[Json] = [
         {

@@ -23,7 +23,7 @@ _NAME: Final = re.compile(
 @final
 @dataclass(frozen=True, slots=True)
 class NodeName:
-    """A node as one of its roles."""
+    """A node in one of its roles."""
 
     cluster: str
     role: str
@@ -40,16 +40,16 @@ def node_names(texts: Iterable[str]) -> list[NodeName]:
 
 
 def refusal(names: list[NodeName], cluster: str, role: str, name: str | None) -> str:
-    """Why a certificate with these names is not that of such a node; empty if it is."""
+    """Why a certificate with these names does not belong to this node; empty if it does."""
     if not names:
-        return "its certificate names no node of a cluster"
+        return "its certificate does not name a node of a cluster"
     here = [each for each in names if each.cluster == cluster]
     if not here:
-        return f"its certificate is of the cluster {names[0].cluster!r}, and not of {cluster!r}"
+        return f"its certificate is for the cluster {names[0].cluster!r}, not for {cluster!r}"
     fitting = [each for each in here if each.role == role]
     if not fitting:
         roles = ", ".join(dict.fromkeys(each.role for each in here))
-        return f"its certificate is for the role {roles}, and not for {role}"
+        return f"its certificate is for the role {roles}, not for {role}"
     if name is not None and all(each.name != name for each in fitting):
-        return f"its certificate is that of {fitting[0].name}, and not of {name}"
+        return f"its certificate is for the node {fitting[0].name}, not for {name}"
     return ""

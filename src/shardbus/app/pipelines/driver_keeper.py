@@ -23,9 +23,17 @@ from shardbus.core.errors import Refused
 log = logging.getLogger(__name__)
 
 RESTART_MS_MAX: Final = 60_000
-# The batch ends, and another pass completes what it wrote.
-STOP_MS: Final = 120_000
+# A driver that is to finish ends its batch, and another pass completes what it wrote.
+FINISH_MS: Final = 120_000
+# Together less than the three seconds in which a stop ends the driver: a batch that takes longer is
+# cut off, and run again under its number by the next start.
+GRACE_MS: Final = 1_000
+CUT_DRAIN_MS: Final = 500
 DRAIN_MS: Final = 5_000
+CUT_SIGNAL: Final = signal.SIGUSR1
+"""Tells a driver to end within its batch; SIGTERM tells it to finish."""
+FINISH_OPTION: Final = "--finish"
+"""Given to a driver that only completes what an earlier one began."""
 
 STOPPED: Final = "stopped"
 STARTING: Final = "starting"
@@ -48,7 +56,7 @@ class Launch:
 
 
 @final
-class Keeper:
+class DriverKeeper:
     """One pipeline that was started at least once, and its state."""
 
     def __init__(
@@ -68,6 +76,9 @@ class Keeper:
         self._ended = ended
         self._task: asyncio.Task[None] | None = None
         self._told_to_stop = asyncio.Event()
+        self._told_to_cut = asyncio.Event()
+        self._is_finishing = False
+        self._was_cut = False
         self._outcome = STOPPED
         self._is_waiting = False
         self._is_renewing = False
@@ -92,12 +103,26 @@ class Keeper:
         """Start the driver; does nothing while it runs."""
         if not self.is_alive:
             self._told_to_stop.clear()
+            self._told_to_cut.clear()
+            self._is_finishing = False
             self._outcome = STOPPED
             self.report.error = ""
             self._task = asyncio.get_running_loop().create_task(self._keep())
 
     def stop(self) -> None:
-        """Tell the driver to end, which takes as long as its batch and another pass."""
+        """End the driver within three seconds. If its batch takes longer it is cut off, and run
+        again under its number by the next start.
+        """
+        self._told_to_stop.set()
+        self._told_to_cut.set()
+
+    def finish(self) -> None:
+        """Let the driver end its batch and complete what it claimed, which may take minutes. One
+        that does not run is started for that.
+        """
+        if not self.is_alive:
+            self.start()
+            self._is_finishing = True
         self._told_to_stop.set()
 
     async def wait(self) -> None:
@@ -114,11 +139,12 @@ class Keeper:
     async def _keep(self) -> None:
         loop = asyncio.get_running_loop()
         wait_ms = self._restart_ms
-        while not self._told_to_stop.is_set():
+        while self._is_finishing or not self._told_to_stop.is_set():
             started_s = loop.time()
             self.starts += 1
             self.report.begin()
             how = await self._life()
+            self._is_finishing = False
             if how == "" and self._is_once and self.report.is_finished:
                 self._outcome = FINISHED
                 self._ended()
@@ -146,7 +172,7 @@ class Keeper:
 
     async def _life(self) -> str:
         """One run of a driver; returns how it ended, empty for a normal end."""
-        self._is_renewing = False
+        self._is_renewing = self._was_cut = False
         try:
             return await self._live(self._launch())
         except (OSError, Refused) as error:
@@ -155,6 +181,7 @@ class Keeper:
     async def _live(self, launch: Launch) -> str:
         process = await asyncio.create_subprocess_exec(
             *launch.command,
+            *([FINISH_OPTION] if self._is_finishing else []),
             env=launch.environment,
             stdin=PIPE,
             stdout=PIPE,
@@ -172,14 +199,19 @@ class Keeper:
             code = await self._until_end(process, launch.renew_ms)
             _kill(process)
             # A process started by Java may hold the pipes for a moment longer.
-            await asyncio.wait([hearing], timeout=DRAIN_MS / 1000)
+            drain_ms = CUT_DRAIN_MS if self._was_cut else DRAIN_MS
+            await asyncio.wait([hearing], timeout=drain_ms / 1000)
         finally:
             hearing.cancel()
             _kill(process)
             with suppress(asyncio.CancelledError):
                 await hearing
             await process.wait()
-        if code == 0:
+        if self._was_cut:
+            self.report.hear(
+                "the driver was stopped within a batch, which the next start runs again"
+            )
+        if code == 0 or self._was_cut:
             return ""
         return f"{_BY_SIGNAL} {-code}" if code < 0 else f"ended with code {code}"
 
@@ -187,20 +219,32 @@ class Keeper:
         """The exit code of the driver, which is told to end when its access must be renewed."""
         ending = asyncio.ensure_future(process.wait())
         stopping = asyncio.ensure_future(self._told_to_stop.wait())
+        cutting = asyncio.ensure_future(self._told_to_cut.wait())
         try:
-            await asyncio.wait(
-                [ending, stopping], timeout=renew_ms / 1000, return_when=asyncio.FIRST_COMPLETED
-            )
-            if not ending.done():
+            if not self._is_finishing:
+                await asyncio.wait(
+                    [ending, stopping], timeout=renew_ms / 1000, return_when=asyncio.FIRST_COMPLETED
+                )
+            if not ending.done() and not self._is_finishing:
                 self._is_renewing = not stopping.done()
-                process.terminate()
-                await asyncio.wait([ending], timeout=STOP_MS / 1000)
+                if not cutting.done():
+                    process.terminate()
+            await asyncio.wait(
+                [ending, cutting], timeout=FINISH_MS / 1000, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not ending.done() and cutting.done():
+                with suppress(ProcessLookupError):
+                    process.send_signal(CUT_SIGNAL)
+                await asyncio.wait([ending], timeout=GRACE_MS / 1000)
+                # A driver that has hardly begun has no handler yet.
+                self._was_cut = not ending.done() or ending.result() < 0
             if not ending.done():
-                log.warning("the driver of pipeline %s does not stop and is killed", self._name)
+                log.info("the driver of pipeline %s is ended within its batch", self._name)
                 _kill(process)
             return await ending
         finally:
             stopping.cancel()
+            cutting.cancel()
             ending.cancel()
 
 

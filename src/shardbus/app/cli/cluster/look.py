@@ -10,7 +10,7 @@ import msgspec
 from shardbus.app.cli.api_client import Document
 from shardbus.app.cli.failures import CommandError
 from shardbus.app.server.store_kinds import seen_cluster
-from shardbus.gateway.http.api.cluster import cluster_document
+from shardbus.gateway.http.api.operations.cluster import cluster_document
 from shardbus.stores.base.cluster import SeenStore, SeenStores
 from shardbus.stores.base.sight import Sight
 from shardbus.stores.base.store import StoreError

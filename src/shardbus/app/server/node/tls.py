@@ -1,8 +1,8 @@
 """Mutual TLS between nodes: contexts that follow their files, and the identity of the peer.
 
-The one place that makes connections between processes secure. A directory has the certificate of
-the cluster's authority, that of the node with its names (`node_name`), and its key. Each new
-connection uses what is in the files then; open ones stay
+Only this module secures connections between processes. A directory has the certificate of the
+cluster's authority, that of the node with its names (`name`), and its key. Each new connection
+uses the files as they are then; open connections are not affected
 (docs/adr/0078-mutual-tls-between-nodes.md).
 """
 
@@ -21,7 +21,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from shardbus.app.cli.failures import Usage
-from shardbus.app.server.node_name import NodeName, node_names, refusal
+from shardbus.app.server.node.name import NodeName, node_names, refusal
 from shardbus.broker.clock import Clock
 from shardbus.broker.remote.tls_words import tls_words
 from shardbus.broker.wire.codec import encode
@@ -29,7 +29,7 @@ from shardbus.broker.wire.frames import Reject
 
 log = logging.getLogger(__name__)
 
-# The names that we write, and those of Kubernetes' secrets.
+# The file names that `shardbus cluster cert` writes, and those of Kubernetes secrets.
 AUTHORITY: Final = ("ca.pem", "ca.crt")
 CERTIFICATE: Final = ("node.pem", "tls.crt")
 KEY: Final = ("node-key.pem", "tls.key")
@@ -52,7 +52,7 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 @final
 class _Files:
-    """What the directory held when it was read."""
+    """The contents of the directory when it was read."""
 
     def __init__(self, directory: Path, role: str, now_ms: int) -> None:
         authority, certificate, key = (_found(directory, n) for n in (AUTHORITY, CERTIFICATE, KEY))
@@ -62,8 +62,8 @@ class _Files:
         if not found:
             roles = ", ".join(name.role for name in names)
             raise Usage(
-                f"the certificate {certificate} is for {roles}, and this process is a {role}: make "
-                f"one with `shardbus cluster cert --role {role}`"
+                f"the certificate {certificate} is for {roles}, but this process is a {role}: "
+                f"create one with `shardbus cluster cert --role {role}`"
             )
         self.own = found[0]
         self.server = _context(ssl.PROTOCOL_TLS_SERVER, authority, certificate, key)
@@ -74,8 +74,8 @@ class _Files:
 class NodeTls:
     """The identity of this process, and the way to others of its cluster.
 
-    Usage, with the reason, when the first files are invalid; later ones are logged, and the former
-    stay in use.
+    Usage, with the reason, when the first files are invalid. Later invalid files are logged, and
+    the previous ones stay in use.
     """
 
     def __init__(self, directory: Path, role: str, clock: Clock) -> None:
@@ -90,24 +90,24 @@ class NodeTls:
         return self._files.own
 
     def refresh(self) -> bool:
-        """Read the files again if they changed; whether new connections use others from now on."""
+        """Read the files again if they changed; returns whether the certificate is a new one."""
         try:
             stamp = _stamp(*(_found(self._directory, n) for n in (AUTHORITY, CERTIFICATE, KEY)))
             if stamp in (self._files.stamp, self._refused):
                 return False
-            # Not once more for each connection.
+            # Logged once, not for each connection.
             self._refused = stamp
             found = _Files(self._directory, self._role, self._clock.now_ms())
             if found.own.cluster != self.own.cluster:
                 raise Usage(
-                    f"the new one is of the cluster {found.own.cluster!r}, and not of "
+                    f"the new one is for the cluster {found.own.cluster!r}, not for "
                     f"{self.own.cluster!r}"
                 )
         except Usage as error:
-            log.error("the former certificate of this node stays in use: %s", error)
+            log.error("this node continues to use its previous certificate: %s", error)
             return False
         self._files = found
-        log.info("new connections between nodes use the present certificate of %s", self.own)
+        log.info("new connections between nodes use the new certificate in %s", self.own)
         return True
 
     async def dial(
@@ -115,7 +115,7 @@ class NodeTls:
     ) -> None:
         """Connect to a node of our cluster with this role, and this name if one is given.
 
-        OSError, which says why, when it cannot be reached or is somebody else.
+        OSError, with the reason, when it cannot be reached or another node answers.
         """
         self.refresh()
         door = _Door()
@@ -144,7 +144,7 @@ class NodeTls:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         sockets: list[socket.socket] = []
         for family, _, _, _, address in dict.fromkeys(found):
-            # With port 0 the system chooses once, for all addresses of the host.
+            # With port 0 the system chooses a port once, for all addresses of the host.
             chosen = sockets[0].getsockname()[1] if sockets and not port else address[1]
             listening = socket.socket(family, socket.SOCK_STREAM)
             sockets.append(listening)
@@ -161,13 +161,13 @@ class NodeTls:
         return self._files.server
 
     def refusal(self, door: _Door, role: str, name: str | None) -> str:
-        """Why the node at the other end is not the one that it should be; empty if it is."""
+        """Why the node at the other end is not the expected one; empty if it is."""
         return refusal(node_names(door.peer_names()), self.own.cluster, role, name)
 
 
 @final
 class NodeServer:
-    """Listens for nodes of some roles, until it is closed."""
+    """Listens for nodes of the given roles, until it is closed."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class NodeServer:
             self._loop.add_reader(listening, self._accept, listening)
 
     def close(self) -> None:
-        """Accept no more; connections that are open stay."""
+        """Accept no more connections; open ones stay."""
         for listening in self.sockets:
             self._loop.remove_reader(listening)
             listening.close()
@@ -197,7 +197,7 @@ class NodeServer:
             stranger.cancel()
 
     async def wait_closed(self) -> None:
-        """Return when no handshake is under way any more."""
+        """Return when all handshakes have ended."""
         if self._strangers:
             await asyncio.wait(list(self._strangers))
 
@@ -205,7 +205,7 @@ class NodeServer:
         try:
             connection, address = listening.accept()
         except OSError as error:
-            log.debug("a connection ended before it began: %s", error)
+            log.debug("a connection ended before its handshake was complete: %s", error)
             return
         if len(self._strangers) >= STRANGERS_MAX:
             connection.close()
@@ -221,12 +221,12 @@ class NodeServer:
         key = (peer.rpartition(":")[0], why)
         now_s = self._loop.time()
         if self._told.get(key, now_s - TOLD_S) > now_s - TOLD_S:
-            log.debug("a connection from %s is refused: %s", peer, why)
+            log.debug("refused a connection from %s: %s", peer, why)
             return
         while len(self._told) >= TOLD_MAX:
             del self._told[next(iter(self._told))]
         self._told[key] = now_s
-        log.warning("a connection from %s is refused: %s", peer, why)
+        log.warning("refused a connection from %s: %s", peer, why)
 
     async def _admit(self, connection: socket.socket, peer: str) -> None:
         door = _Door()
@@ -257,7 +257,7 @@ class NodeServer:
 
 @final
 class _Door(asyncio.Protocol):
-    """A connection until it is known who is at the other end; then it gets its real protocol."""
+    """A connection whose peer is not identified yet; then it gets its real protocol."""
 
     def __init__(self) -> None:
         self.is_lost = False
@@ -285,7 +285,7 @@ class _Door(asyncio.Protocol):
     def open(self, protocol: asyncio.Protocol) -> None:
         transport = self._transport
         if transport is None or self.is_lost:
-            raise ConnectionError("it ended the connection, and its log may say why")
+            raise ConnectionError("the peer closed the connection; its log may give the reason")
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         held, self._held = self._held, b""
@@ -293,9 +293,9 @@ class _Door(asyncio.Protocol):
             protocol.data_received(held)
 
     def refuse(self, why: str) -> None:
-        """Tell the other side, whoever it is, and hang up a moment later.
+        """Tell the peer, whoever it is, and close the connection a moment later.
 
-        Without an orderly end of TLS, during which uvloop would not let its loop be closed.
+        There is no orderly end of TLS, during which uvloop would not let its loop be closed.
         """
         if self._transport is not None:
             self._transport.write(encode(Reject(why)))
@@ -307,7 +307,7 @@ def _context(
 ) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # Names are those of nodes, and not of hosts: the peer is checked after the handshake.
+    # Certificates name nodes, not hosts: the peer is checked after the handshake.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
     try:
@@ -328,7 +328,7 @@ def _found(directory: Path, names: tuple[str, ...]) -> Path:
         if (directory / name).exists():
             return directory / name
     raise Usage(
-        f"{directory} has no {names[0]}: make one with `shardbus cluster cert`, and name its "
+        f"{directory} has no {names[0]}: create it with `shardbus cluster cert`, and name its "
         "directory with --node-tls"
     )
 
@@ -350,12 +350,12 @@ def _checked_names(authority: Path, certificate: Path, key: Path, now_ms: int) -
     if not found.not_valid_before_utc <= now < found.not_valid_after_utc:
         raise Usage(
             f"the certificate {certificate} is valid from {found.not_valid_before_utc:%Y-%m-%d} to "
-            f"{found.not_valid_after_utc:%Y-%m-%d}, and not now: make a new one with `shardbus "
+            f"{found.not_valid_after_utc:%Y-%m-%d}, and not now: create a new one with `shardbus "
             "cluster cert`, or check the clock of this machine"
         )
     if found.not_valid_after_utc - now < timedelta(days=EXPIRY_WARNED_DAYS):
         until = f"{found.not_valid_after_utc:%Y-%m-%d}"
-        log.warning("the certificate %s is valid until %s only: renew it", certificate, until)
+        log.warning("the certificate %s expires on %s: renew it", certificate, until)
     if not any(each.subject == found.issuer for each in (*authorities, *chain)):
         raise Usage(f"the certificate {certificate} is not signed by the authority {authority}")
     names = node_names(_uris(found))
@@ -386,7 +386,7 @@ def _read(path: Path) -> bytes:
 
 
 def _stamp(*paths: Path) -> Stamp:
-    """Changes when a file is written or replaced, also through a link."""
+    """A value that changes when a file is written or replaced, also through a link."""
     stamps: list[tuple[int, int, int]] = []
     for path in paths:
         try:

@@ -1,4 +1,4 @@
-"""The process that starts private buses, as seen from a test run."""
+"""Asks the warm process for private buses, on behalf of a test run."""
 
 from __future__ import annotations
 

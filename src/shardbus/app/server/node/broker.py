@@ -14,9 +14,8 @@ from typing import Final, final
 from shardbus.app.cli.version import describe
 from shardbus.app.server.broker_address import BrokerAddress, Listening
 from shardbus.app.server.broker_store import new_broker, store_part
-from shardbus.app.server.node_clock import clock_problem
-from shardbus.app.server.node_links import NodeLinks
-from shardbus.app.server.node_trust import TRUSTS
+from shardbus.app.server.node.joining import TRUSTS, clock_problem
+from shardbus.app.server.node.links import NodeLinks
 from shardbus.app.server.settings import Settings
 from shardbus.broker.backup.call import BackupDoor
 from shardbus.broker.clock import TimedClock
@@ -24,32 +23,34 @@ from shardbus.broker.cluster.driver import LeaseDriver
 from shardbus.broker.cluster.leased_slot import LeasedSlot
 from shardbus.broker.cluster.reading import CatalogueReader
 from shardbus.broker.cluster.served import OpenSlot, ServedSlots, SlotParts
+from shardbus.broker.cluster.slot_map import PROTOCOL
 from shardbus.broker.fragment.storage import ThreadWorker
 from shardbus.broker.remote.endpoint import Endpoint
 from shardbus.broker.remote.served_gateway import Gateway
-from shardbus.broker.wire.frames import NONCE_BYTES
+from shardbus.broker.wire.frames import NONCE_BYTES, PROTOCOL_VERSION
 from shardbus.core.cluster.keeper import Keeper
 from shardbus.stores.base.cluster import SharedStore, SharedStores
 from shardbus.stores.base.store import StoreError
 
 log = logging.getLogger(__name__)
 
-# Of an incarnation, which has to fit into 63 bits with the number of the joining.
+# Random bits of an incarnation: together with the number of the joining they fit into 63 bits.
 _NONCE_BITS: Final = 40
-# A node that is told to stop gives its slots away within so long, or ends without.
+# The time in which a stopping node hands over its slots; then it stops without that.
 LEAVE_S: Final = 30.0
 
 
 def about_node(
     name: str, roles: tuple[str, ...], address: str, clock: TimedClock, trusted: list[str]
 ) -> str:
-    """The document of a node for gateways and people."""
+    """The document that describes a node to gateways and operators."""
     document = {
         "name": name,
         "roles": list(roles),
         "address": address,
         "version": str(describe()["version"]),
         "started_at_ms": clock.now_ms(),
+        PROTOCOL: PROTOCOL_VERSION,
         TRUSTS: trusted,
     }
     return json.dumps(document, separators=(",", ":"))
@@ -82,12 +83,12 @@ class NodeBroker:
         self._reading: asyncio.Task[None] | None = None
 
     async def listen(self, address: BrokerAddress) -> BrokerAddress:
-        """Accept gateways; where they are to connect."""
+        """Accept gateways; returns the address to which they connect."""
         self._server = await self._links.listen(address, self._accept)
         return address.bound(self._server)
 
     def start(self, about: str) -> None:
-        """Join the databases, as a process that was not there before."""
+        """Join the databases with a new incarnation."""
         nonce = secrets.randbits(_NONCE_BITS) or 1
         self._reading = self._loop.create_task(self.reader.run())
         self._reading.add_done_callback(_read)
@@ -107,7 +108,7 @@ class NodeBroker:
         return [*found, *alarms, *self._clock_problems()]
 
     def _clock_problems(self) -> list[str]:
-        """Of databases that answer: what the others said last is of another time."""
+        """Only for databases that answer: the last answers of the others are outdated."""
         now_ms = self._clock.now_ms()
         stores = self._cluster.stores
         found = [
@@ -118,7 +119,7 @@ class NodeBroker:
         return [problem for problem in found if problem]
 
     async def until_ended(self) -> None:
-        """Wait until a database has another process of this name, which is no planned end."""
+        """Wait until a database has another process with this name."""
         waits = [asyncio.ensure_future(driver.ended.wait()) for driver in self.drivers]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -127,7 +128,7 @@ class NodeBroker:
                 wait.cancel()
 
     async def leave(self) -> None:
-        """Give all slots to others, and be no member any more."""
+        """Hand over all slots, and leave the databases."""
         for driver in self.drivers:
             driver.stop()
         with suppress(TimeoutError):
@@ -189,7 +190,7 @@ class NodeBroker:
 
 def _read(task: asyncio.Task[None]) -> None:
     if not task.cancelled():
-        log.error("the catalogue is not read any more", exc_info=task.exception())
+        log.error("the catalogue is no longer read", exc_info=task.exception())
 
 
 def _ignored(_: StoreError | None) -> None:

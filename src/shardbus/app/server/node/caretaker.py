@@ -1,4 +1,4 @@
-"""Does what gateways do for all entities, in a broker, while there is no gateway."""
+"""Does the background work of gateways in a broker, while the cluster has no gateway."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import logging
 from typing import Final, final
 
-from shardbus.app.server.node_broker import NodeBroker
-from shardbus.app.server.node_gateway import care_for_cluster
-from shardbus.app.server.node_links import NodeLinks
+from shardbus.app.server.node.broker import NodeBroker
+from shardbus.app.server.node.gateway import care_for_cluster
+from shardbus.app.server.node.links import NodeLinks
 from shardbus.app.server.settings import Settings
 from shardbus.broker.clock import TimedClock
 from shardbus.core.errors import Refused, Unavailable
@@ -16,15 +16,15 @@ from shardbus.stores.base.cluster import SharedStores
 
 log = logging.getLogger(__name__)
 
-# Gateways of a cluster that is just being started have so long to come.
+# Gateways of a cluster that is being started have this much time to appear.
 PATIENCE_S: Final = 3.0
-# Of all brokers it is the one with this slot; were there two for a moment, nothing happens twice.
+# The broker with this slot does the work. Two brokers for a moment do no harm.
 CARETAKERS_SLOT: Final = 0
 
 
 @final
 class Caretaker:
-    """Use `run` in a node that is no gateway itself."""
+    """For a node without a gateway; call `run`."""
 
     def __init__(
         self,
@@ -45,11 +45,13 @@ class Caretaker:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Runs for ever."""
+        """Run until cancelled."""
         while True:
             await self._until_needed()
             self._stopping.clear()
-            log.info("there is no gateway: %s forwards messages meanwhile", self._name)
+            log.info(
+                "the cluster has no gateway: %s forwards messages until one starts", self._name
+            )
             watching = asyncio.ensure_future(self._until_unneeded())
             try:
                 await care_for_cluster(

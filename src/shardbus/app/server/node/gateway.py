@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
+from shardbus.app.backups.definitions import shared_definitions
 from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.pipelines.starting import PipelineShare
 from shardbus.app.server.broker_address import parse_broker_address
 from shardbus.app.server.broker_store import catalogue_part
 from shardbus.app.server.cluster import Follower, in_turn, whenever
 from shardbus.app.server.front import ReadyLine, namespace_settings, serve_clients, tend
-from shardbus.app.server.node_links import NodeLinks
+from shardbus.app.server.node.links import NodeLinks
 from shardbus.app.server.serving import Work, alongside
 from shardbus.app.server.settings import Settings
 from shardbus.broker.access.auth import Authorizer
@@ -23,15 +24,16 @@ from shardbus.broker.backup.call import RemotePart
 from shardbus.broker.backup.part import LocalPart
 from shardbus.broker.bus import Bus
 from shardbus.broker.clock import TimedClock
+from shardbus.broker.cluster.catalogue_turns import CatalogueTurns
 from shardbus.broker.cluster.slot_map import SlotMap
-from shardbus.broker.cluster.turns import CatalogueTurns
+from shardbus.broker.fragment.asking import asked
 from shardbus.broker.fragment.storage import ThreadWorker
 from shardbus.broker.namespace.namespace import Namespace
 from shardbus.broker.remote.broker import Dial, RemoteBroker
 from shardbus.broker.remote.link import Identity
 from shardbus.broker.remote.parking import ParkingLot
 from shardbus.broker.wire.frames import NONCE_BYTES
-from shardbus.core.sequence import TOKEN_SEED_BYTES
+from shardbus.core.errors import Unavailable
 from shardbus.gateway.http.observing.cluster import ClusterView
 from shardbus.stores.base.backup import broker_name
 from shardbus.stores.base.cluster import SharedCatalogue, SharedStores
@@ -39,17 +41,17 @@ from shardbus.stores.base.store import StoreError
 
 log = logging.getLogger(__name__)
 
-# How long a new gateway waits for brokers; those that come later are found later.
+# How long a new gateway waits for brokers before it serves without the missing ones.
 BROKERS_WAIT_S: Final = 15.0
 OWNER_WAIT_S: Final = 4.0
-# What tells the lives of a node apart, as owners of pipelines.
+# Distinguishes the processes of a node as owners of pipelines.
 _OWNER_BYTES: Final = 6
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ClusterBus:
-    """A bus over all slots of a cluster, wherever they are served, and what belongs to it."""
+    """A bus over all slots of a cluster, with its brokers and its view of the cluster."""
 
     bus: Bus
     remotes: Sequence[RemoteBroker]
@@ -60,7 +62,7 @@ class ClusterBus:
 Use = Callable[[ClusterBus], Work]
 
 
-async def serve_cluster(  # noqa: PLR0913 - what a gateway is made of
+async def serve_cluster(  # noqa: PLR0913 - the parts of a gateway
     cluster: SharedStores,
     links: NodeLinks,
     settings: Settings,
@@ -72,11 +74,17 @@ async def serve_cluster(  # noqa: PLR0913 - what a gateway is made of
     node_problems: Callable[[], list[str]],
     runs_pipelines: bool = False,
 ) -> None:
-    """Serve clients until told to stop; Unavailable when the catalogue cannot be read."""
+    """Serve clients until `stopping` is set; Unavailable when the catalogue cannot be read."""
     worker = ThreadWorker("pipelines", asyncio.get_running_loop())
     table = cluster.pipelines(name)
     owner = f"{name}/{secrets.token_hex(_OWNER_BYTES)}"
     share = PipelineShare(table, worker, owner, runs_pipelines)
+
+    async def definitions() -> dict[str, bytes]:
+        try:
+            return shared_definitions(await asked(worker, table.rows))
+        except StoreError as error:
+            raise Unavailable(f"The pipelines cannot be read: {error}") from error
 
     def serve(found: ClusterBus) -> Work:
         remotes = found.remotes
@@ -92,6 +100,7 @@ async def serve_cluster(  # noqa: PLR0913 - what a gateway is made of
                 directory=settings.backup_dir,
                 data_dir=settings.data_dir,
                 clock=clock,
+                shared=definitions,
             ),
             hooks=ReadyLine(settings),
             cluster=found.view,
@@ -125,7 +134,7 @@ async def care_for_cluster(
 @final
 @dataclass(frozen=True, slots=True)
 class _Making:
-    """What a bus over a cluster is made of."""
+    """The parts of a bus over a cluster."""
 
     cluster: SharedStores
     links: NodeLinks
@@ -152,7 +161,7 @@ class _Making:
             )
             for slot in range(cluster.slot_count)
         ]
-        slot_map.on_moved = lambda slot: remotes[slot].moved()
+        slot_map.on_moved = lambda slot, was_silent: remotes[slot].moved(was_silent=was_silent)
         slot_map.is_urgent = lambda: not all(remote.is_up for remote in remotes)
         shown = [store.shown for store in cluster.stores]
         view = ClusterView(cluster.cluster_id, shown, slot_map, lot, self.clock, node_problems)
@@ -169,7 +178,7 @@ def _dial(slot_map: SlotMap, links: NodeLinks, slot: int) -> Dial:
     return dial
 
 
-async def _with_namespace(  # noqa: PLR0913 - what a gateway is made of
+async def _with_namespace(  # noqa: PLR0913 - the parts of a gateway
     cluster: SharedStores,
     remotes: list[RemoteBroker],
     settings: Settings,
@@ -186,6 +195,7 @@ async def _with_namespace(  # noqa: PLR0913 - what a gateway is made of
     turns = CatalogueTurns(catalogue, worker, loop=loop)
     namespace = Namespace(catalogue, remotes, clock, namespace_settings(settings), worker, turns)
     turns.refresh = namespace.reload
+    namespace.watch_releases(slot_map.older_nodes)
     for remote in remotes:
         remote.topics.turn_now = lambda: turns.number
     part = catalogue_part(catalogue, worker, settings.backup_dir, loop)
@@ -201,7 +211,6 @@ async def _with_namespace(  # noqa: PLR0913 - what a gateway is made of
             Authorizer(namespace, clock),
             clock=clock,
             loop=loop,
-            new_seed=lambda: secrets.token_bytes(TOKEN_SEED_BYTES),
         )
         work = use(ClusterBus(bus, remotes, part, view))
         await alongside(work, _following(namespace, catalogue, remotes, slot_map))
@@ -217,7 +226,7 @@ def _following(
     remotes: Sequence[RemoteBroker],
     slot_map: SlotMap,
 ) -> list[Work]:
-    """Read the catalogue when it has changed, and tell topics to brokers that came back."""
+    """Read the catalogue when it has changed, and send the topics to brokers that reconnected."""
 
     async def follow() -> None:
         if slot_map.version != catalogue.known_version:
@@ -236,13 +245,15 @@ def _following(
 
 
 async def _wait_for(remotes: Sequence[RemoteBroker], stopping: asyncio.Event) -> None:
-    """Wait for all slots to be served, or for some time, or for the end."""
+    """Wait until all slots are served, for a limited time, or until `stopping` is set."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + BROKERS_WAIT_S
     while not all(remote.is_up for remote in remotes) and not stopping.is_set():
         if loop.time() > until_s:
             missing = [remote.name for remote in remotes if not remote.is_up]
-            log.warning("no broker serves %s yet; starting without", ", ".join(missing))
+            log.warning(
+                "no broker serves %s yet; the gateway starts without it", ", ".join(missing)
+            )
             return
         await asyncio.sleep(0.02)
 

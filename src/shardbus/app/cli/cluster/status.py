@@ -24,6 +24,7 @@ _NODES: Final = (
     ("BEAT", "beat_age_ms"),
     ("ADDRESS", "address"),
     ("VERSION", "version"),
+    ("PROTOCOL", "protocol"),
 )
 _STORES: Final = (
     ("STORE", "index"),
@@ -33,6 +34,8 @@ _STORES: Final = (
     ("FREE", "free_slots"),
     ("SIZE", "size_bytes"),
     ("OLDEST SNAPSHOT", "oldest_snapshot_ms"),
+    ("STANDBYS", "standbys"),
+    ("LAG", "lag_bytes"),
     ("PROBLEM", "problem"),
 )
 _SLOTS: Final = (
@@ -74,7 +77,7 @@ def _run(console: Console, urls: tuple[str, ...], is_watching: bool, options: Op
         api = access_from(options).api()
         return _show(console, is_watching, lambda: api.get("cluster"))
     # Late, so that a question to a gateway does not load the stores.
-    from shardbus.app.cli.operations.cluster_look import ClusterLook
+    from shardbus.app.cli.cluster.look import ClusterLook
 
     look = ClusterLook(urls)
     try:
@@ -97,12 +100,20 @@ def shown(document: Document) -> str:
     if not document.get("is_clustered"):
         return "This is a single server, not a node of a cluster."
     parts = [
-        f"Cluster {document.get('cluster_id')}",
+        f"Cluster {document.get('cluster_id')}{_moves(document)}",
         _table(document, "nodes", _NODES),
         _table(document, "stores", _STORES),
         _table(document, "slots", _SLOTS),
     ]
     return "\n\n".join(parts)
+
+
+def _moves(document: Document) -> str:
+    """How often slots got another owner; nothing where no gateway was asked."""
+    given, taken = document.get("given_total"), document.get("taken_total")
+    if not given and not taken:
+        return ""
+    return f"; slots that moved while this gateway ran: {given} given, {taken} taken from silent"
 
 
 def _table(document: Document, name: str, columns: tuple[tuple[str, str], ...]) -> str:

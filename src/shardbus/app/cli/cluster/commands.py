@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from shardbus.app.cli.cluster.certificates import ca, cert
+from shardbus.app.cli.cluster.status import status
 from shardbus.app.cli.groups import CommandGroup
-from shardbus.app.cli.operations.cluster_certificates import ca, cert
-from shardbus.app.cli.operations.cluster_status import status
 
 
 @click.group(cls=CommandGroup)

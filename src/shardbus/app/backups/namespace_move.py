@@ -26,9 +26,10 @@ from shardbus.app.server.store_kinds import DEFAULT_STORE, stores_of
 from shardbus.stores.base.backup import CATALOGUE_NAME, Watch, copy_name
 from shardbus.stores.base.check import CatalogueReport
 from shardbus.stores.base.files import sync_directory
-from shardbus.stores.base.moving import ARRIVED, ARRIVING, LEAVING, LEFT, Mark, StoreTally
+from shardbus.stores.base.move_mark import ARRIVED, ARRIVING, LEAVING, LEFT, Mark
 from shardbus.stores.base.package import Stores
 from shardbus.stores.base.store import StoreError
+from shardbus.stores.base.tally import StoreTally
 
 WORK: Final = ".moving"
 MOVE_ID_BYTES: Final = 16

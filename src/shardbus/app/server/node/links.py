@@ -1,4 +1,4 @@
-"""Connections between the nodes of a cluster: the one place where they are made and accepted.
+"""Connections between the nodes of a cluster: only this module makes and accepts them.
 
 A broker has one address for all of its slots. A gateway begins by naming the slot that it wants;
 then both speak as a gateway and the broker of that slot.
@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Final, cast, final
 
 from shardbus.app.server.broker_address import BrokerAddress, Listening, NewProtocol
-from shardbus.app.server.node_name import BROKER, GATEWAY
-from shardbus.app.server.node_tls import NodeTls
+from shardbus.app.server.node.name import BROKER, GATEWAY
+from shardbus.app.server.node.tls import NodeTls
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ CALL_S: Final = 5.0
 CALLERS_MAX: Final = 512
 
 Accept = Callable[[int], asyncio.Protocol | None]
-"""The protocol of a slot that is served here; None for any other."""
+"""The protocol of a slot that this process serves; None for another slot."""
 
 
 @final
@@ -43,19 +43,19 @@ class NodeLinks:
         self._callers = 0
 
     async def dial(self, address: BrokerAddress, slot: int, new_protocol: NewProtocol) -> None:
-        """Connect to a slot; OSError when nobody answers, or somebody else."""
+        """Connect to a slot; OSError when its broker does not answer, or another node does."""
         await address.dial(
             lambda: _Calling(slot, new_protocol()), self._as_gateway or self._as_broker
         )
 
     async def listen(self, address: BrokerAddress, accept: Accept) -> Listening:
         """Usage when that fails."""
-        # Also brokers: while there is no gateway, one of them does what gateways do.
+        # Brokers too: while the cluster has no gateway, one of them does a gateway's work.
         roles = (GATEWAY, BROKER)
         return await address.listen(lambda: _Caller(self, accept), self._as_broker, roles)
 
     def called(self) -> bool:
-        """Count a connection that has not said what it wants; False if there are too many."""
+        """Count a connection that has not named its slot; False if there are too many."""
         self._callers += 1
         return self._callers <= CALLERS_MAX
 
@@ -65,7 +65,7 @@ class NodeLinks:
 
 @final
 class _Calling(asyncio.Protocol):
-    """The other end: names the slot, and leaves the connection to the protocol of gateways."""
+    """The gateway's end: names the slot, then hands the connection to the gateway's protocol."""
 
     def __init__(self, slot: int, protocol: asyncio.Protocol) -> None:
         self._slot = slot

@@ -30,7 +30,6 @@ from shardbus.app.testing.serving import TestBus, new_directory, serve_test
 
 BUSES_MAX: Final = 1_000
 LINE_BYTES_MAX: Final = 1024 * 1024
-LOG_NAME: Final = "log"
 
 Texts = Annotated[tuple[str, ...], Meta(max_length=100)]
 

@@ -56,7 +56,7 @@ DEAD_LETTERS: Final = "/$DeadLetterQueue"
 
 @dataclass(slots=True)
 class Moved:
-    """What a migration did with one line."""
+    """The result of a migration for one line."""
 
     line: str
     sent: int = 0
@@ -76,8 +76,9 @@ class Line:
     """Messages of the source, and the entity of the target that gets them.
 
     `tag` is the value by which the subscription of the target knows its messages; empty for queues.
-    `life` tells the entities from others that had or will have their path. A line is closed when
-    the subscriptions of its topic have their rules: nothing can be sent to only one of them.
+    `life` distinguishes the entities from earlier and later ones with the same path. A line is
+    closed when the subscriptions of its topic have their rules: nothing can be sent to only one of
+    them.
     """
 
     path: str
@@ -121,9 +122,9 @@ class LineMove:
         advance: Callable[[int], None],
         counts: tuple[Callable[[], int], Callable[[], int]],
     ) -> None:
-        """`clients` are those of the source and of the target; `counts` tell the messages of the
-        line on the source, also those that are locked, and the active ones of the entity on the
-        target.
+        """`clients` are those of the source and of the target. `counts` return how many messages
+        the line has on the source, including locked ones, and how many active ones the entity has
+        on the target.
         """
         self._source, self._target = clients
         self._line = line
@@ -250,7 +251,8 @@ class LineMove:
         ]
         if new and self._line.is_closed:
             raise Refused(
-                f"{self._line.name} got a message meanwhile, after its topic was moved; it stays"
+                f"{self._line.name} got a message after its topic was moved; the message stays on "
+                "the source"
             )
         self.moved.known += len(messages) - len(new)
         return new
@@ -283,7 +285,7 @@ class LineMove:
         self._advance(len(group))
 
     def _begin(self, group: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Note that these are about to be sent. Refused when the target would drop one of them."""
+        """Record that these are about to be sent. Refused when the target would drop one."""
         numbers = [_number(each) for each in group]
         ids: list[str] = []
         if self._line.detects_duplicates and not self._line.tag:
@@ -308,7 +310,9 @@ class LineMove:
                 )
 
     def _check_way(self) -> None:
-        """Dead letters pass through the main line of the target, where they must be received."""
+        """Refused when messages wait on the target: dead letters pass through its main line, where
+        they must be received.
+        """
         waiting = 0 if self._is_way_free else self._waiting()
         if waiting:
             raise Refused(
@@ -368,7 +372,7 @@ class LineMove:
         # A scheduled message of a topic belongs to all of its subscriptions.
         if self._line.tag:
             return
-        # If it became due a moment ago, it is received later, and the journal knows it.
+        # If it became due a moment ago, a receiver gets it later, and the journal has it.
         with suppress(ServiceBusError), self._source.get_queue_sender(self._line.path) as canceller:
             canceller.cancel_scheduled_messages(number)
             self.moved.removed += 1
@@ -474,7 +478,7 @@ def _marks(receiver: ServiceBusReceiver) -> set[str]:
 def groups(
     messages: Sequence[ServiceBusReceivedMessage],
 ) -> list[list[ServiceBusReceivedMessage]]:
-    """Batches that the live service takes: of one key each, in order."""
+    """Batches that the service accepts: each with one key, in order."""
     found: dict[str, list[ServiceBusReceivedMessage]] = {}
     for message in messages:
         found.setdefault(key_of(message), []).append(message)

@@ -12,7 +12,7 @@ import click
 
 from shardbus.app.cli.console import Console, Json, run_command
 from shardbus.app.cli.failures import CommandError, Usage
-from shardbus.app.server.node_name import ROLES, WORD, NodeName
+from shardbus.app.server.node.name import ROLES, WORD, NodeName
 
 DAYS_MAX: Final = 3_650
 _FORCE: Final = "give --force to replace it"
@@ -33,7 +33,7 @@ def ca(cluster: str, out: Path, is_json: bool) -> None:
     console = Console(is_json)
 
     def command() -> int:
-        from shardbus.app.server.node_authority import AUTHORITY_KEY, make_authority
+        from shardbus.app.server.node.authority import AUTHORITY_KEY, make_authority
         from shardbus.broker.clock import SystemClock
 
         _check_word("--cluster", cluster)
@@ -94,7 +94,7 @@ def _certified(
 
     from cryptography import x509
 
-    from shardbus.app.server.node_authority import read_authority, write_node
+    from shardbus.app.server.node.authority import read_authority, write_node
     from shardbus.gateway.listening.tls import is_host
 
     name, hosts, days = str(options["name"]), _texts(options["hosts"]), options["days"]

@@ -1,4 +1,4 @@
-"""A cluster's own authority, and certificates of nodes signed by it, for those without a PKI."""
+"""The certificate authority of a cluster, and node certificates, for clusters without a PKI."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from shardbus.app.cli.failures import Usage
-from shardbus.app.server.node_name import NodeName
-from shardbus.app.server.node_tls import AUTHORITY, CERTIFICATE, KEY
+from shardbus.app.server.node.name import NodeName
+from shardbus.app.server.node.tls import AUTHORITY, CERTIFICATE, KEY
 from shardbus.gateway.listening.tls import (
     certificate_builder,
     key_bytes,
@@ -67,7 +67,7 @@ class Authority:
 
 
 def make_authority(directory: Path, cluster: str, *, now_ms: int) -> None:
-    """A new authority; FileExistsError, with the name of the file, where there is one."""
+    """Create an authority; FileExistsError, with the name of the file, if there is one already."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name(
         [
@@ -84,7 +84,7 @@ def make_authority(directory: Path, cluster: str, *, now_ms: int) -> None:
         .sign(key, hashes.SHA256())
     )
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Never over an authority: all certificates that it signed would be worth nothing.
+    # Never overwrite an authority: all certificates that it signed would become invalid.
     _refuse_existing(directory / AUTHORITY[0], directory / AUTHORITY_KEY)
     write_private(directory / AUTHORITY_KEY, key_bytes(key))
     write_private(directory / AUTHORITY[0], made.public_bytes(_PEM))
@@ -98,11 +98,11 @@ def read_authority(directory: Path) -> Authority:
         private = serialization.load_pem_private_key(read_file(key), None)
     except (OSError, ValueError, TypeError) as error:
         raise Usage(
-            f"{certificate} and {key} cannot be read: make an authority with `shardbus cluster "
+            f"{certificate} and {key} cannot be read: create an authority with `shardbus cluster "
             f"ca`, and name its directory with --ca ({error})"
         ) from error
     if not isinstance(private, ec.EllipticCurvePrivateKey):
-        raise Usage(f"{key} is not a key that `shardbus cluster ca` made")
+        raise Usage(f"{key} is not a key that `shardbus cluster ca` created")
     if found.public_key() != private.public_key():
         raise Usage(f"the key {key} does not belong to {certificate}")
     return Authority(found, private)
@@ -111,13 +111,13 @@ def read_authority(directory: Path) -> Authority:
 def write_node(
     directory: Path, authority: Authority, signed: tuple[bytes, bytes], *, is_forced: bool
 ) -> None:
-    """The three files of a node; FileExistsError where there are some, unless `is_forced`."""
+    """Write the three files of a node; FileExistsError if one exists, unless `is_forced`."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     paths = [directory / names[0] for names in (AUTHORITY, CERTIFICATE, KEY)]
     if not is_forced:
         _refuse_existing(*paths)
     certificate, key = signed
-    # The key first: a node that reads between the two keeps its former pair.
+    # The key first: a node that reads the files in between keeps its previous pair.
     for path, content in zip(
         (paths[0], paths[2], paths[1]),
         (authority.certificate.public_bytes(_PEM), key, certificate),

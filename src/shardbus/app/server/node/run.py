@@ -1,4 +1,4 @@
-"""`shardbus node`: one machine of a cluster, with the roles that it was given."""
+"""`shardbus node`: one node of a cluster, with its roles."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.server import garbage
 from shardbus.app.server.broker_address import BrokerAddress
 from shardbus.app.server.data_directory import data_directory
-from shardbus.app.server.node_broker import NodeBroker, about_node
-from shardbus.app.server.node_caretaker import Caretaker
-from shardbus.app.server.node_clock import refuse_clock
-from shardbus.app.server.node_gateway import serve_cluster
-from shardbus.app.server.node_links import NodeLinks
-from shardbus.app.server.node_name import BROKER, GATEWAY, LANE, PIPELINES, ROLES
-from shardbus.app.server.node_tls import NodeTls
-from shardbus.app.server.node_trust import refuse_strangers, trusted_in
+from shardbus.app.server.node.broker import NodeBroker, about_node
+from shardbus.app.server.node.caretaker import Caretaker
+from shardbus.app.server.node.gateway import serve_cluster
+from shardbus.app.server.node.joining import refuse_clock, refuse_strangers, trusted_in
+from shardbus.app.server.node.links import NodeLinks
+from shardbus.app.server.node.name import BROKER, GATEWAY, LANE, PIPELINES, ROLES
+from shardbus.app.server.node.tls import NodeTls
 from shardbus.app.server.serving import alongside, log_to_stderr, stop_on_signals
 from shardbus.app.server.settings import Settings
 from shardbus.app.server.store_kinds import cluster_of, new_namespace_id
@@ -42,7 +41,7 @@ _SECRET_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """What a node is. `slots` are those of each database of a cluster that is made now."""
+    """The options of a node. `slots` is the number of slots of each database, for a new cluster."""
 
     name: str
     stores: tuple[str, ...]
@@ -77,7 +76,7 @@ def run_node(options: NodeOptions, settings: Settings) -> int:
 
 
 def _refuse_taken_name(cluster: SharedStores, name: str) -> None:
-    """A name is for one process at a time: two would take each other's slots."""
+    """Only one process may use a name: two would take each other's slots."""
     lookout = cluster.stores[0].lookout(name)
     try:
         ages: list[int] = []
@@ -86,12 +85,12 @@ def _refuse_taken_name(cluster: SharedStores, name: str) -> None:
                 if member.name == name:
                     ages.append(member.beat_age_ms)
             if not ages or ages[0] > 2 * BEAT_MS:
-                # It has not beaten for a while: most likely it is the life of this node before.
+                # It has not beaten for a while: most likely it is an earlier process of this node.
                 return
             time.sleep(1.5 * BEAT_MS / 1000)
         if len(ages) > 1 and ages[1] < ages[0] + BEAT_MS:
             raise CommandError(
-                f"another node is called {name!r} and lives: give each node a --name of its own"
+                f"another node is running with the name {name!r}: give every node its own --name"
             )
     finally:
         lookout.close()
@@ -107,8 +106,8 @@ def _seen(cluster: SharedStores, name: str) -> Sight:
 
 async def _serve(options: NodeOptions, settings: Settings, cluster: SharedStores) -> None:
     stopping = stop_on_signals()
-    # A node that is told to read new certificates must not end because it is no gateway: those of
-    # nodes are read anew for each connection.
+    # The signal to read new certificates must not end a node without a gateway: the certificates
+    # of nodes are read for each connection.
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _nothing)
     clock = SystemClock()
     links = _links(options, settings, cluster, clock)
@@ -161,7 +160,7 @@ async def _with_gateway(  # noqa: PLR0913 - what a node is made of
     about: str,
     stopping: asyncio.Event,
 ) -> None:
-    """Clients are served until all slots have gone to other nodes."""
+    """The gateway serves clients until other nodes have all slots."""
     served = replace(settings, flight_port=settings.flight_port if LANE in options.roles else 0)
     closing = asyncio.Event()
 
@@ -189,7 +188,7 @@ async def _with_gateway(  # noqa: PLR0913 - what a node is made of
 
 
 async def _until(stopping: asyncio.Event, broker: NodeBroker) -> None:
-    """Until a signal, or until this broker must not go on."""
+    """Return after a signal, or when this broker must stop."""
     waits: list[asyncio.Future[object]] = [asyncio.ensure_future(stopping.wait())]
     if broker.drivers:
         waits.append(asyncio.ensure_future(broker.until_ended()))
@@ -199,21 +198,23 @@ async def _until(stopping: asyncio.Event, broker: NodeBroker) -> None:
         for wait in waits:
             wait.cancel()
     if not stopping.is_set():
-        log.critical("this node ends: another process has its name, or it was told to leave")
+        log.critical(
+            "this node stops: another process uses its name, or it was removed from the cluster"
+        )
 
 
 def parse_roles(text: str) -> tuple[str, ...]:
-    """The roles in a text; Usage when they do not go together."""
+    """Parse the roles; Usage when they cannot be combined."""
     roles = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     for role in roles:
         if role not in ROLES:
-            raise Usage(f"{role!r} is no role: choose among {', '.join(ROLES)}")
+            raise Usage(f"{role!r} is not a role: use one or several of {', '.join(ROLES)}")
     if not roles or (BROKER not in roles and GATEWAY not in roles):
         raise Usage("a node is a broker, a gateway, or both: --roles broker,gateway")
     if LANE in roles and GATEWAY not in roles:
-        raise Usage("the bulk lane asks a gateway: give this node the role gateway, too")
+        raise Usage("the bulk lane needs a gateway: give this node the role gateway as well")
     if PIPELINES in roles and LANE not in roles:
-        raise Usage("pipelines use the bulk lane: give this node the role lane, too")
+        raise Usage("pipelines need the bulk lane: give this node the role lane as well")
     return roles
 
 

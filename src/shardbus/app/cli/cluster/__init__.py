@@ -1,0 +1,1 @@
+"""`shardbus cluster`: the nodes of a cluster, and their certificates."""

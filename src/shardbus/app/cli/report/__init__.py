@@ -1,0 +1,1 @@
+"""`shardbus report`: the lifecycle records of an entity as figures and plots."""
