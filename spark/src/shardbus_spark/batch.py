@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from shardbus_spark.bodies import columns_read, with_json
 from shardbus_spark.entity import EntityState, FragmentState, describe_whole
 from shardbus_spark.errors import OptionError
 from shardbus_spark.options import (
     CONSUME,
+    EARLIEST,
     EARLIEST_NUMBER,
     LATEST,
     LATEST_NUMBER,
@@ -49,7 +50,8 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        entity = describe_whole(client_for(options.address), options.entity)
+        client = client_for(options.address)
+        entity = describe_whole(client, options.entity, table=options.asked_table)
         check_offsets(entity, options)
         rows = sum(part.waiting for part in entity.fragments)
         partitions = partitions_for(rows, options.partitions)
@@ -58,7 +60,12 @@ class BatchReader(DataSourceReader):
             piece
             for part in entity.fragments
             for piece in browse_pieces(
-                options, entity.incarnation, part, *self._bounds(part), piece_rows=piece_rows
+                options,
+                entity.incarnation,
+                part,
+                *self._bounds(part),
+                piece_rows=piece_rows,
+                is_from_oldest=begins_oldest(part.number, options),
             )
         ]
         return shares(pieces, partitions, options.task_address())
@@ -67,8 +74,14 @@ class BatchReader(DataSourceReader):
         # Spark adds a partition of its own where there is nothing to read.
         if not isinstance(partition, Share):
             return iter(())
-        span = self._options.span
-        return read_tickets(partition.address, partition.tickets, self._columns, span=span)
+        rows = read_tickets(
+            partition.address,
+            partition.tickets,
+            columns_read(self._columns),
+            span=self._options.span,
+            fails_on_data_loss=self._options.fails_on_data_loss,
+        )
+        return with_json(rows, self._columns, self._options.body_schema)
 
     def _bounds(self, part: FragmentState) -> tuple[int, int]:
         ending = self._options.ending
@@ -89,6 +102,14 @@ def start_of(part: FragmentState, starting: str | dict[int, int]) -> int:
     return part.first if number == EARLIEST_NUMBER else number
 
 
+def begins_oldest(fragment: int, options: SourceOptions) -> bool:
+    """Whether lifecycle records of a fragment are read from the oldest that there is."""
+    starting = options.starting
+    if isinstance(starting, dict):
+        starting = EARLIEST if starting.get(fragment, EARLIEST_NUMBER) == EARLIEST_NUMBER else ""
+    return options.is_of_records and starting == EARLIEST
+
+
 def check_offsets(entity: EntityState, options: SourceOptions) -> None:
     """OptionError for fragments that do not exist, or numbers of another fragment."""
     known = {part.number for part in entity.fragments}
@@ -100,14 +121,15 @@ def check_offsets(entity: EntityState, options: SourceOptions) -> None:
                     f"{sorted(known)}"
                 )
             base = fragment << FRAGMENT_SHIFT
-            if number >= 0 and not base <= number < base + (1 << FRAGMENT_SHIFT):
+            is_message = number >= 0 and not options.is_of_records
+            if is_message and not base <= number < base + (1 << FRAGMENT_SHIFT):
                 raise OptionError(
                     f"{name} has {number} for fragment {fragment}, whose sequence numbers "
                     f"start at {base + 1}: use the number of a message of that fragment"
                 )
 
 
-def browse_pieces(
+def browse_pieces(  # noqa: PLR0913 - a range and how to divide it, by keyword
     options: SourceOptions,
     incarnation: str,
     part: FragmentState,
@@ -115,28 +137,32 @@ def browse_pieces(
     stop: int,
     *,
     piece_rows: int,
+    is_from_oldest: bool = False,
 ) -> list[Piece]:
     """A range of a fragment, in several pieces if it is long; of this incarnation of the entity
-    only.
+    only. `is_from_oldest`: lifecycle records that are dropped before the read begins are no loss.
     """
-    first = max(first, part.first)
+    if is_from_oldest or not options.is_of_records:
+        first = max(first, part.first)
     if first >= stop:
         return []
     # Numbers of removed messages have no rows.
     rows = min(stop - first, max(part.waiting, 1))
     count = max(1, min(-(-rows // piece_rows), stop - first))
     cuts = [first + (stop - first) * index // count for index in range(count + 1)]
+    begins = [0 if is_from_oldest else first, *cuts[1:-1]]
     return [
         Piece(
-            _ticket(options, incarnation, part.number, low, high),
+            _ticket(options, incarnation, part.number, begin, end),
             rows // count,
-            (part.number, low),
+            (part.number, begin),
         )
-        for low, high in pairwise(cuts)
+        for begin, end in zip(begins, cuts[1:], strict=True)
     ]
 
 
 def _ticket(options: SourceOptions, incarnation: str, fragment: int, first: int, stop: int) -> str:
+    kind = {"table": options.table} if options.is_of_records else {"states": [*options.states]}
     return json.dumps(
         {
             "entity": options.entity,
@@ -144,6 +170,6 @@ def _ticket(options: SourceOptions, incarnation: str, fragment: int, first: int,
             "fragment": fragment,
             "from": first,
             "to": stop,
-            "states": list(options.states),
+            **kind,
         }
     )

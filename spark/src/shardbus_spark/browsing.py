@@ -1,19 +1,26 @@
-"""`spark.readStream` with mode=browse: new messages as they come, without disturbing receivers."""
+"""`spark.readStream` with mode=browse: new messages as they come, without disturbing receivers.
+
+With table=lifecycle: lifecycle records, by the numbers of their blocks (P8). Fragments drop the
+oldest records; a stream that is too slow for that is told so.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from shardbus_spark.batch import browse_pieces, check_offsets, start_of
+from shardbus_spark.batch import begins_oldest, browse_pieces, check_offsets, start_of
+from shardbus_spark.bodies import columns_read, with_json
 from shardbus_spark.entity import EntityState, FragmentState, describe_whole, news
-from shardbus_spark.errors import OptionError, Unavailable
+from shardbus_spark.errors import DataLoss, OptionError, Unavailable
 from shardbus_spark.gathering import Gathering
 from shardbus_spark.limits import bounds, default_limit, is_once, shared
 from shardbus_spark.offsets import (
+    BLOCKS,
     NUMBERS,
     VERSION,
     Offset,
@@ -26,11 +33,13 @@ from shardbus_spark.offsets import (
 )
 from shardbus_spark.options import SourceOptions
 from shardbus_spark.planning import PIECE_ROWS_MIN, Share, partitions_for, shares
-from shardbus_spark.reading import client_for, read_tickets
+from shardbus_spark.reading import LOSS_ADVICE, client_for, read_tickets
+
+log = logging.getLogger(__name__)
 
 
 class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows the sequence numbers of every fragment.
+    """Follows the sequence numbers of every fragment, or the numbers of its blocks of records.
 
     Messages that receivers remove before they are read are not seen; they are not lost, because
     they were received.
@@ -40,6 +49,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         _check_followable(options)
         self._options = options
         self._columns = columns
+        self._name = BLOCKS if options.is_of_records else NUMBERS
         self._initial: Offset | None = None
         self._target: dict[int, int] | None = None
         self._seen: EntityState | None = None
@@ -62,18 +72,20 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = {part.number: part.next for part in self._whole().fragments}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        begun = positions(start, NUMBERS)
+        begun = positions(start, self._name)
         is_bounded = self._target is not None or is_once(limit)
         # Spark asks again at once, so the next answer waits until something comes.
         idle = self._seen if start == self._idle_at else None
         entity = self._whole() if is_bounded else self._look(idle)
-        check_same(start, self._offset(entity, {}), NUMBERS)
+        check_same(start, self._offset(entity, {}), self._name)
+        if not self._begins_oldest(start):
+            self._check_kept(entity, begun)
         ends = self._ends(entity, begun, limit)
         if ends == begun or not (is_bounded or self._is_enough(begun, ends)):
             self._idle_at = start
             return start
         self._idle_at = None
-        return following(self._offset(entity, ends), start, NUMBERS)
+        return following(self._offset(entity, ends), start, self._name)
 
     def reportLatestOffset(self) -> Offset:
         """Where the entity ended at the last look: from the end of a batch it is the backlog."""
@@ -82,8 +94,8 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         entity = self._seen or self._look()
-        check_same(end, self._offset(entity, {}), NUMBERS)
-        firsts, stops = begin(start, end, NUMBERS), positions(end, NUMBERS)
+        check_same(end, self._offset(entity, {}), self._name)
+        firsts, stops = begin(start, end, self._name), positions(end, self._name)
         rows = sum(max(stop - firsts.get(number, 0), 0) for number, stop in stops.items())
         partitions = partitions_for(rows, self._options.partitions)
         piece_rows = max(rows // partitions, PIECE_ROWS_MIN)
@@ -93,6 +105,9 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise Unavailable(
                 f"the bus described {self._options.entity} without the fragments {silent}"
             )
+        is_first = self._begins_oldest(start)
+        if not is_first:
+            self._check_kept(entity, firsts)
         pieces = [
             piece
             for number, stop in sorted(stops.items())
@@ -103,32 +118,69 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 firsts.get(number, 0),
                 stop,
                 piece_rows=piece_rows,
+                is_from_oldest=is_first and begins_oldest(number, self._options),
             )
         ]
         return shares(pieces, partitions, self._options.task_address()) if pieces else []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
-        span = self._options.span
-        return read_tickets(partition.address, partition.tickets, self._columns, span=span)
+        rows = read_tickets(
+            partition.address,
+            partition.tickets,
+            columns_read(self._columns),
+            span=self._options.span,
+            fails_on_data_loss=self._options.fails_on_data_loss,
+        )
+        return with_json(rows, self._columns, self._options.body_schema)
 
     def commit(self, end: Offset) -> None:
         """Nothing to do: the bus has nothing to forget."""
 
     def _look(self, known: EntityState | None = None) -> EntityState:
-        self._seen = news(client_for(self._options.address), self._options.entity, known)
+        options = self._options
+        client = client_for(options.address)
+        self._seen = news(client, options.entity, known, table=options.asked_table)
         return self._seen
 
     def _whole(self) -> EntityState:
-        self._seen = describe_whole(client_for(self._options.address), self._options.entity)
+        options = self._options
+        client = client_for(options.address)
+        self._seen = describe_whole(client, options.entity, table=options.asked_table)
         return self._seen
+
+    def _begins_oldest(self, start: Offset) -> bool:
+        """Whether a batch from there begins with the oldest records that there are."""
+        numbers = positions(start, self._name)
+        return bool(start.get("initial")) and any(
+            begins_oldest(number, self._options) for number in numbers
+        )
+
+    def _check_kept(self, entity: EntityState, begun: dict[int, int]) -> None:
+        """DataLoss when records were dropped that the stream has not read, or a warning."""
+        if not self._options.is_of_records:
+            return
+        lost = [
+            f"{part.number}: {begun[part.number]} to {part.first - 1}"
+            for part in entity.fragments
+            if part.is_known and begun.get(part.number, part.first) < part.first
+        ]
+        if not lost:
+            return
+        told = (
+            f"lifecycle records of {self._options.entity} were dropped before they were read "
+            f"(blocks by fragment: {', '.join(lost)}): each fragment keeps a limited amount."
+        )
+        if self._options.fails_on_data_loss:
+            raise DataLoss(f"{told} {LOSS_ADVICE}")
+        log.warning("%s", told)
 
     def _offset(self, entity: EntityState, numbers: dict[int, int]) -> Offset:
         return {
             "v": VERSION,
             "entity": self._options.entity,
             "inc": entity.incarnation,
-            NUMBERS: in_order(numbers),
+            self._name: in_order(numbers),
         }
 
     def _ends(self, entity: EntityState, begun: dict[int, int], limit: ReadLimit) -> dict[int, int]:

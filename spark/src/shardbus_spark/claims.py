@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from shardbus_spark.client import CALL_TIMEOUT_S, Client, Document
-from shardbus_spark.entity import EntityState, describe_whole, news
+from shardbus_spark.entity import EntityState, describe, describe_whole, news
 from shardbus_spark.errors import OptionError, ReaderDropped, ShardbusError, Unavailable
 from shardbus_spark.limits import NO_LIMIT
 
@@ -53,6 +53,7 @@ class Claims:
         self._row_bytes = 1
         self._seen: EntityState | None = None
         self._idle: EntityState | None = None
+        self._sessions: bool | None = None
         self.incarnation = ""
         self.lags: dict[int, int] = {}
 
@@ -60,7 +61,7 @@ class Claims:
         """Load the state of the reader; Unavailable unless every fragment answers."""
         answer = self._act("open", {"lease_ms": self._lease_ms})
         if answer["missing"]:
-            raise Unavailable(f"fragments of {self._entity} are out of reach: {answer['missing']}")
+            raise Unavailable(f"fragments of {self._entity} are unreachable: {answer['missing']}")
         self.incarnation = str(answer["incarnation"])
         self._fragments = {
             _number(part, "number"): _Known(
@@ -77,7 +78,7 @@ class Claims:
         """Renew the claims; Unavailable unless every fragment answers."""
         answer = self._act("keep", {}, retry_s=0.0, timeout_s=KEEP_TIMEOUT_S)
         if answer.get("missing"):
-            raise Unavailable(f"fragments of {self._entity} are out of reach: {answer['missing']}")
+            raise Unavailable(f"fragments of {self._entity} are unreachable: {answer['missing']}")
 
     def completed(self) -> dict[int, int]:
         """The claims after these are still to be read; lost claims are skipped."""
@@ -120,6 +121,13 @@ class Claims:
         self._row_bytes = max(size_bytes // max(rows, 1), 1)
         self.lags = dict(found)
         return found
+
+    def has_sessions(self) -> bool:
+        """Whether the messages belong to sessions."""
+        if self._sessions is None:
+            state = self._seen or describe(self._client, self._entity)
+            self._sessions = state.requires_session
+        return self._sessions
 
     def rest(self) -> None:
         """Nothing of what was counted could be claimed: the next count waits for a change."""
@@ -188,6 +196,10 @@ class Claims:
             missing += out
             for claim in asked:
                 left[_number(claim, "fragment")] -= _number(claim, "count_max")
+            for number in {_number(claim, "fragment") for claim in asked}:
+                if told.count(number) < sum(claim["fragment"] == number for claim in asked):
+                    # Nothing more waits, or the bus has no room for more claims.
+                    left[number] = 0
             for claim in claims:
                 number = _number(claim, "fragment")
                 if claim["is_made"]:
@@ -198,7 +210,7 @@ class Claims:
                     left[number] = 0
             for part in out:
                 left[_number(part, "number")] = 0
-        return made, f"fragments are out of reach: {missing}" if missing else ""
+        return made, f"fragments are unreachable: {missing}" if missing else ""
 
     def complete(self, ordinals: Mapping[int, int]) -> None:
         """Complete the claims up to these ordinals; completed ones are not asked for again."""
@@ -209,7 +221,7 @@ class Claims:
         completed, out = _objects(answer, "completed"), _objects(answer, "missing")
         self._note_completed(completed)
         if out:
-            raise Unavailable(f"fragments are out of reach: {out}")
+            raise Unavailable(f"fragments are unreachable: {out}")
         told = [_number(part, "fragment") for part in completed]
         _check_answered([part["fragment"] for part in behind], told, "complete")
 
@@ -299,7 +311,7 @@ def reader_position(client: Client, entity: str, reader: str, fragment: int) -> 
             if known.get("reader") == reader and _number(part, "number") == fragment:
                 return max(_number(part, "completed"), _number(part, "lost"))
     if any(_number(part, "number") == fragment for part in _objects(answer, "missing")):
-        raise Unavailable(f"fragment {fragment} of {entity} is out of reach; try again later")
+        raise Unavailable(f"fragment {fragment} of {entity} is unreachable; try again later")
     raise ReaderDropped(f"fragment {fragment} of {entity} no longer has a reader {reader!r}")
 
 

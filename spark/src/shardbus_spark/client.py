@@ -37,6 +37,7 @@ from shardbus_spark.errors import (
     ReaderDropped,
     ReaderInUse,
     ReaderLost,
+    RecordsDropped,
     ShardbusError,
     StageLost,
     Unauthorized,
@@ -72,6 +73,7 @@ _KINDS: Final[dict[str, type[ShardbusError]]] = {
     "claim-completed": ClaimCompleted,
     "stage-lost": StageLost,
     "batch-differs": BatchDiffers,
+    "records-dropped": RecordsDropped,
     "being-published": BeingPublished,
     "quota-exceeded": QuotaExceeded,
     "too-large": OptionError,
@@ -182,12 +184,14 @@ class Client:
         *,
         columns: Sequence[str] | None = None,
         states: Sequence[str] | None = None,
+        table: str = "",
     ) -> pa.Table:
-        """All messages of an entity as a table, by fragment and number.
+        """All messages of an entity as a table, by fragment and number; with the table
+        "lifecycle", its lifecycle records by fragment and block.
 
         Receivers are not disturbed. Fragments are read in parallel.
         """
-        info = self._info(entity, columns, states)
+        info = self._info(entity, columns, states, table)
         tickets = [endpoint.ticket.ticket for endpoint in info.endpoints]
         with ThreadPoolExecutor(_streams(0, len(tickets))) as pool:
             found = list(pool.map(lambda ticket: list(self.fetch(ticket)), tickets))
@@ -199,6 +203,7 @@ class Client:
         *,
         columns: Sequence[str] | None = None,
         states: Sequence[str] | None = None,
+        table: str = "",
         streams: int = 0,
     ) -> pa.RecordBatchReader:
         """The rows of `read`, for pandas, Polars or DuckDB to take batch by batch.
@@ -207,7 +212,7 @@ class Client:
         8). About 8 MB of each are held, however large the entity is; rows of a fragment are in the
         order of their numbers.
         """
-        info = self._info(entity, columns, states)
+        info = self._info(entity, columns, states, table)
         tickets = [endpoint.ticket.ticket for endpoint in info.endpoints]
         batches = in_parallel(self.fetch, tickets, _streams(streams, len(tickets)))
         return pa.RecordBatchReader.from_batches(info.schema, batches)
@@ -218,9 +223,10 @@ class Client:
         *,
         columns: Sequence[str] | None = None,
         states: Sequence[str] | None = None,
+        table: str = "",
     ) -> Iterator[pa.RecordBatch]:
         """The rows of `read`, piece by piece, one fragment after the other."""
-        for endpoint in self._info(entity, columns, states).endpoints:
+        for endpoint in self._info(entity, columns, states, table).endpoints:
             yield from self.fetch(endpoint.ticket.ticket)
 
     def fetch(self, ticket: bytes, *, retry_s: float | None = None) -> Iterator[pa.RecordBatch]:
@@ -246,9 +252,10 @@ class Client:
         batches: Iterable[pa.RecordBatch],
         *,
         wait_s: float = ASK_S,
+        is_past: bool = False,
     ) -> Put:
         """Put rows on the bus, durably and invisible until `publish`; returns their count and
-        fingerprint.
+        fingerprint. Past rows, for a subscription, have the numbers of messages of its topic.
 
         They are sent in chunks. Each chunk is a stream that takes a place of the bulk lane only
         while it is sent, not while rows are made; one is on its way while the next is collected. A
@@ -260,15 +267,14 @@ class Client:
             under_way: Future[Put] | None = None
             for chunk in _chunks(batches):
                 put = put.and_then(under_way)
-                place = entity, stage, put.pieces
+                place: Document = {"entity": entity, "stage": stage, "piece": put.pieces}
+                if is_past:
+                    place["past"] = True
                 under_way = sender.submit(self._stage_chunk, place, chunk, wait_s)
             return put.and_then(under_way)
 
-    def _stage_chunk(
-        self, place: tuple[str, str, int], batches: list[pa.RecordBatch], wait_s: float
-    ) -> Put:
-        entity, stage, piece = place
-        command = json.dumps({"entity": entity, "stage": stage, "piece": piece}).encode()
+    def _stage_chunk(self, place: Document, batches: list[pa.RecordBatch], wait_s: float) -> Put:
+        command = json.dumps(place).encode()
         descriptor = flight.FlightDescriptor.for_command(command)
 
         def put() -> Put:
@@ -293,12 +299,18 @@ class Client:
 
         return self._retried(put, wait_s)
 
-    def describe(self, entity: str, *, known: str = "", wait_ms: int = 0) -> Document:
-        """The fragments of an entity and their sequence numbers.
+    def describe(
+        self, entity: str, *, known: str = "", wait_ms: int = 0, table: str = ""
+    ) -> Document:
+        """The fragments of an entity and their sequence numbers, or those of the blocks of the
+        table "lifecycle".
 
         With the `stamp` of an earlier answer, when the stamp changes or `wait_ms` are over.
         """
-        return self.act("describe", entity, {"known": known, "wait_ms": wait_ms} if known else None)
+        asked: Document = {"known": known, "wait_ms": wait_ms} if known else {}
+        if table:
+            asked["table"] = table
+        return self.act("describe", entity, asked)
 
     def act(
         self,
@@ -323,9 +335,13 @@ class Client:
         return self._retried(ask, retry_s)
 
     def _info(
-        self, entity: str, columns: Sequence[str] | None, states: Sequence[str] | None
+        self,
+        entity: str,
+        columns: Sequence[str] | None,
+        states: Sequence[str] | None,
+        table: str,
     ) -> flight.FlightInfo:
-        command: Document = {"entity": entity}
+        command: Document = {"entity": entity, **({"table": table} if table else {})}
         if columns is not None:
             command["columns"] = list(columns)
         if states is not None:

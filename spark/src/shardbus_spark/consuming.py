@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from shardbus_spark.address import Address
+from shardbus_spark.bodies import columns_read, with_json
 from shardbus_spark.claims import OPEN_CLAIMS_MAX, Claims, reader_position
 from shardbus_spark.client import RETRY_S
 from shardbus_spark.errors import ClaimCompleted, ClaimLost, DataLoss, ReaderInUse, Unavailable
@@ -136,7 +137,9 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ranges[fragment] = after, ordinal
         rows = sum(claims.rows(fragment, *range_) for fragment, range_ in ranges.items())
         partitions = partitions_for(rows, self._options.partitions)
-        piece_rows = max(-(-rows // partitions), PIECE_ROWS_MIN)
+        # The messages of a session are in one fragment, and their claims in order.
+        is_split = not claims.has_sessions()
+        piece_rows = max(-(-rows // partitions), PIECE_ROWS_MIN) if is_split else NO_LIMIT
         ids = claims.reader_ids()
         pieces = [
             Piece(self._ticket(number, start, end, ids.get(number, "")), count, (number, start))
@@ -278,7 +281,7 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _read(self, address: Address, ticket: str) -> Iterator[pa.RecordBatch]:
         try:
-            yield from read_tickets(address, [ticket], self._columns)
+            yield from self._rows(address, ticket)
             return
         except ClaimLost as error:
             if self._options.fails_on_data_loss:
@@ -288,7 +291,11 @@ class ConsumeStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log.warning("claimed messages are lost to this query: %s", error)
         rest = self._rest(address, ticket)
         if rest:
-            yield from read_tickets(address, [rest], self._columns)
+            yield from self._rows(address, rest)
+
+    def _rows(self, address: Address, ticket: str) -> Iterator[pa.RecordBatch]:
+        rows = read_tickets(address, [ticket], columns_read(self._columns))
+        return with_json(rows, self._columns, self._options.body_schema)
 
     def _rest(self, address: Address, ticket: str) -> str:
         """The ticket without lost claims; empty when all are lost."""

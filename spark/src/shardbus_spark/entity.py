@@ -46,15 +46,15 @@ class EntityState:
         return [part.number for part in self.fragments if not part.is_known]
 
 
-def news(client: Client, entity: str, known: EntityState | None) -> EntityState:
+def news(client: Client, entity: str, known: EntityState | None, *, table: str = "") -> EntityState:
     """The entity as it is now or, if that is already known, a while later.
 
     A bus that cannot wait answers at once: then this waits a little itself.
     """
     if known is None or not known.stamp:
-        return describe(client, entity)
+        return describe(client, entity, table=table)
     asked_s = time.monotonic()
-    state = describe(client, entity, known=known.stamp, wait_ms=WAIT_MS)
+    state = describe(client, entity, known=known.stamp, wait_ms=WAIT_MS, table=table)
     if state.stamp == known.stamp:
         time.sleep(max(POLL_S - (time.monotonic() - asked_s), 0.0))
         # If nothing changed the bus has not looked up where fragments begin.
@@ -62,9 +62,11 @@ def news(client: Client, entity: str, known: EntityState | None) -> EntityState:
     return state
 
 
-def describe(client: Client, entity: str, *, known: str = "", wait_ms: int = 0) -> EntityState:
+def describe(
+    client: Client, entity: str, *, known: str = "", wait_ms: int = 0, table: str = ""
+) -> EntityState:
     """The entity as it is now; ShardbusError when the answer cannot be read."""
-    answer = client.describe(entity, known=known, wait_ms=wait_ms)
+    answer = client.describe(entity, known=known, wait_ms=wait_ms, table=table)
     try:
         fragments = answer["fragments"]
         assert isinstance(fragments, list)
@@ -82,7 +84,9 @@ def describe(client: Client, entity: str, *, known: str = "", wait_ms: int = 0) 
         ) from error
 
 
-def describe_whole(client: Client, entity: str, *, retry_s: float = RETRY_S) -> EntityState:
+def describe_whole(
+    client: Client, entity: str, *, retry_s: float = RETRY_S, table: str = ""
+) -> EntityState:
     """The entity when every fragment of it is known; Unavailable when that takes too long.
 
     Where a range is decided once and for all, a fragment that is briefly unavailable would be taken
@@ -90,12 +94,12 @@ def describe_whole(client: Client, entity: str, *, retry_s: float = RETRY_S) -> 
     """
     deadline_s = time.monotonic() + retry_s
     while True:
-        state = describe(client, entity)
+        state = describe(client, entity, table=table)
         if not state.unknown():
             return state
         if time.monotonic() + _PAUSE_S > deadline_s:
             raise Unavailable(
-                f"fragments {state.unknown()} of {entity} are out of reach; try again when "
+                f"fragments {state.unknown()} of {entity} are unreachable; try again when "
                 "the bus is healthy"
             )
         time.sleep(_PAUSE_S)

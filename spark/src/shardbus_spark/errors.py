@@ -7,6 +7,10 @@ class ShardbusError(Exception):
     """The bus refused, or could not be asked."""
 
 
+class BadBody(ShardbusError):
+    """The body of a message is not what a pipeline's definition says."""
+
+
 class OptionError(ShardbusError, ValueError):
     """An invalid option; the text names it and says what is allowed."""
 
@@ -49,6 +53,10 @@ class ClaimCompleted(ClaimLost):
 
 class DataLoss(ShardbusError):
     """Messages that a checkpoint expects no longer exist."""
+
+
+class RecordsDropped(ShardbusError):
+    """Lifecycle records were dropped before they were read."""
 
 
 class StageLost(ShardbusError):

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from shardbus_spark.errors import OptionError
 
 ENQUEUED: Final = "enqueued_time"
+RECORDED: Final = "event_time"
 _DURATION: Final = re.compile(r"(\d{1,9})\s*(ms|s|m|h|d)?")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TIME: Final = pa.timestamp("us", tz="UTC")
@@ -22,20 +23,21 @@ _MILLISECONDS_MAX: Final = 253_402_300_799_999
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From a moment on, and before another; None means unbounded."""
+    """From a moment on, and before another; None means unbounded. `column` has the times."""
 
     start: datetime | None = None
     stop: datetime | None = None
+    column: str = ENQUEUED
 
     def __bool__(self) -> bool:
         return self.start is not None or self.stop is not None
 
     def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that were enqueued in it."""
-        times = batch.column(ENQUEUED)
+        """The rows whose time is in it."""
+        times = batch.column(self.column)
         if self.start is not None:
             batch = batch.filter(pc.greater_equal(times, pa.scalar(self.start, _TIME)))
-            times = batch.column(ENQUEUED)
+            times = batch.column(self.column)
         if self.stop is not None:
             batch = batch.filter(pc.less(times, pa.scalar(self.stop, _TIME)))
         return batch

@@ -1,6 +1,7 @@
 """Offsets as Spark stores them: JSON whose text must not change while nothing new has come.
 
-Browsing counts in sequence numbers: `next` is the first that was not read. Consuming counts in
+Browsing counts in sequence numbers: `next` is the first that was not read; `blocks` is the same for
+lifecycle records. Consuming counts in
 claims: `claims` is the ordinal of the last that was read, and `reader_ids` identifies the reader,
 in case it is dropped and created again. All by fragment, in numeric order.
 
@@ -18,6 +19,7 @@ from shardbus_spark.errors import DataLoss, ShardbusError
 
 VERSION: Final = 1
 NUMBERS: Final = "next"
+BLOCKS: Final = "blocks"
 CLAIMS: Final = "claims"
 READER: Final = "reader"
 READER_IDS: Final = "reader_ids"
@@ -84,8 +86,8 @@ def check_same(offset: Mapping[str, object], expected: Mapping[str, object], nam
         )
     if name not in offset:
         raise ShardbusError(
-            "the checkpoint is that of a query with another mode: use another "
-            "checkpointLocation, or the original mode"
+            "the checkpoint is that of a query with another mode or table: use another "
+            "checkpointLocation, or the original mode and table"
         )
     if offset.get(READER) != expected.get(READER):
         raise ShardbusError(

@@ -12,7 +12,7 @@ from typing import Final
 from shardbus_spark.address import Address, address_from
 from shardbus_spark.credentials import Given
 from shardbus_spark.errors import OptionError
-from shardbus_spark.moments import Span, duration_s, moment
+from shardbus_spark.moments import ENQUEUED, RECORDED, Span, duration_s, moment
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +20,8 @@ BROWSE: Final = "browse"
 CONSUME: Final = "consume"
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+MESSAGES: Final = "messages"
+LIFECYCLE: Final = "lifecycle"
 # As in the Kafka source, in JSON.
 LATEST_NUMBER: Final = -1
 EARLIEST_NUMBER: Final = -2
@@ -42,15 +44,16 @@ KNOWN: Final[dict[str, str]] = {
     "tlsCa": "file with the certificates to trust, on every node",
     "entity": "queue, topic/Subscriptions/name, or either with /$DeadLetterQueue",
     "path": "the same as entity: load('orders')",
+    "table": "messages (default), or lifecycle: the lifecycle records of the entity",
     "mode": "browse (receivers are not disturbed) or consume (streams only: messages that are read "
     "are removed)",
     "states": "batch only: active, deferred, scheduled, delayed; separated by commas",
     "startingOffsets": "browse only: earliest, latest (streams), or JSON by fragment: a sequence "
-    "number, -2 for earliest, -1 for latest",
-    "endingOffsets": "batch only: latest, or JSON by fragment: a sequence number (not included), "
-    "-1 for latest",
-    "startingTimestamp": "browse only: rows enqueued at this time or later",
-    "endingTimestamp": "browse only: rows enqueued before this time",
+    "number (of lifecycle records: a block), -2 for earliest, -1 for latest",
+    "endingOffsets": "batch only: latest, or JSON by fragment: a sequence number or block (not "
+    "included), -1 for latest",
+    "startingTimestamp": "browse only: rows enqueued, or recorded, at this time or later",
+    "endingTimestamp": "browse only: rows enqueued, or recorded, before this time",
     "maxRowsPerTrigger": "maximum rows of a micro-batch",
     "maxBytesPerTrigger": "maximum bytes of messages of a micro-batch",
     "minRowsPerTrigger": "streams only: fewer rows wait for more, up to maxTriggerDelay",
@@ -60,8 +63,11 @@ KNOWN: Final[dict[str, str]] = {
     "leaseMs": "consume only: after this time without activity (600000) messages are returned",
     "finishOnly": "consume only: true completes what was begun and claims nothing new",
     "failOnDataLoss": "true: a query fails when messages that it expects are gone; false: it warns",
+    "bodySchema": "names and types in JSON bodies, as in 'id bigint, items array<string>': adds "
+    "the column json, null for a body that does not fit",
     "includeJson": "true: adds the column properties_json",
     "includeAmqp": "true: adds the column amqp, with which a message is written unchanged",
+    "includeSessionState": "true: adds the column session_state, the state of the row's session",
 }
 # Former names; Spark shows the value of `key` in plans and logs, and hides that of `accessKey`.
 RENAMED: Final = {"key": "accessKey"}
@@ -76,6 +82,18 @@ OF_BROWSING: Final = (
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+)
+# What messages have, and lifecycle records have not.
+OF_MESSAGES: Final = (
+    "states",
+    "maxRowsPerTrigger",
+    "maxBytesPerTrigger",
+    "minRowsPerTrigger",
+    "maxTriggerDelay",
+    "bodySchema",
+    "includeJson",
+    "includeAmqp",
+    "includeSessionState",
 )
 SECRETS: Final = ("accessKey", "connectionString", "token")
 # The options for address and credential, of sources and of sinks.
@@ -125,6 +143,19 @@ class SourceOptions:
     fails_on_data_loss: bool
     includes_json: bool
     includes_amqp: bool
+    includes_state: bool
+    table: str = MESSAGES
+    body_schema: str = ""
+
+    @property
+    def is_of_records(self) -> bool:
+        """Whether lifecycle records are read, and not messages."""
+        return self.table == LIFECYCLE
+
+    @property
+    def asked_table(self) -> str:
+        """What to ask the bus for; empty for messages, which older ones know without a name."""
+        return self.table if self.is_of_records else ""
 
     def task_address(self) -> Address:
         """The address for a task that is planned now."""
@@ -135,6 +166,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
     """The given options, names in any case; OptionError with the name of an invalid one."""
     values = Values(given, KNOWN)
     mode = values.choice("mode", (BROWSE, CONSUME), BROWSE)
+    table = values.choice("table", (MESSAGES, LIFECYCLE), MESSAGES)
     options = SourceOptions(
         address=values.address(),
         task_access_s=values.task_access_s(),
@@ -143,7 +175,7 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         states=values.states(),
         starting=values.offsets("startingOffsets", (EARLIEST, LATEST), EARLIEST),
         ending=values.offsets("endingOffsets", (LATEST,), LATEST),
-        span=values.span(),
+        span=values.span(RECORDED if table == LIFECYCLE else ENQUEUED),
         rows_max=values.number("maxRowsPerTrigger", 0),
         bytes_max=values.number("maxBytesPerTrigger", 0),
         rows_min=values.number("minRowsPerTrigger", 0),
@@ -155,6 +187,9 @@ def read_options(given: Mapping[str, str]) -> SourceOptions:
         fails_on_data_loss=values.flag("failOnDataLoss", True),
         includes_json=values.flag("includeJson", False),
         includes_amqp=values.flag("includeAmqp", False),
+        includes_state=values.flag("includeSessionState", False),
+        table=table,
+        body_schema=values.text("bodySchema"),
     )
     _check(options, values)
     return options
@@ -168,6 +203,8 @@ def _check(options: SourceOptions, values: Values) -> None:
         )
     if not options.entity:
         raise OptionError(ENTITY_MISSING.format("load"))
+    if options.is_of_records:
+        _check_records(options, values)
     if options.mode == CONSUME:
         for name in OF_BROWSING:
             if values.text(name):
@@ -186,6 +223,17 @@ def _check(options: SourceOptions, values: Values) -> None:
     elif options.is_finishing:
         raise OptionError("finishOnly cannot be used with mode=browse: leave it out")
     options.address.location()
+
+
+def _check_records(options: SourceOptions, values: Values) -> None:
+    if options.mode == CONSUME:
+        raise OptionError(
+            "table=lifecycle cannot be consumed: the bus drops records by their age and amount. "
+            "Leave out mode"
+        )
+    for name in OF_MESSAGES:
+        if values.text(name):
+            raise OptionError(f"{name} cannot be used with table=lifecycle: leave it out")
 
 
 class Values:
@@ -223,13 +271,13 @@ class Values:
             )
         return found // 1000
 
-    def span(self) -> Span:
+    def span(self, column: str) -> Span:
         start, stop = (
             moment(name, self.text(name)) for name in ("startingTimestamp", "endingTimestamp")
         )
         if start is not None and stop is not None and start >= stop:
             raise OptionError("startingTimestamp must be before endingTimestamp")
-        return Span(start, stop)
+        return Span(start, stop, column)
 
     def choice(self, name: str, words: tuple[str, ...], default: str) -> str:
         value = self.text(name).lower() or default

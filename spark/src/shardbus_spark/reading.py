@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator
 from typing import Final, final
@@ -11,10 +12,19 @@ import pyarrow as pa
 
 from shardbus_spark.address import Address
 from shardbus_spark.client import Client, Connection
-from shardbus_spark.errors import ShardbusError, Unavailable
-from shardbus_spark.moments import ENQUEUED, Span
+from shardbus_spark.entity import describe_whole
+from shardbus_spark.errors import DataLoss, RecordsDropped, ShardbusError, Unavailable
+from shardbus_spark.moments import Span
+from shardbus_spark.options import LIFECYCLE
+
+log = logging.getLogger(__name__)
 
 NUMBER: Final = "sequence_number"
+BLOCK: Final = "block"
+LOSS_ADVICE: Final = (
+    "A stream needs another checkpointLocation to start again with the oldest record, or "
+    "failOnDataLoss=false to continue without these; a batch read must be run again."
+)
 ALWAYS: Final = Span()
 # A broken stream is resumed; after this time without a new row the task fails.
 PATIENCE_S: Final = 120.0
@@ -46,19 +56,26 @@ def read_tickets(
     columns: list[str],
     *,
     span: Span = ALWAYS,
+    fails_on_data_loss: bool = True,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these tickets that were enqueued in the span, each of them once even if the bus
+    """The rows of these tickets whose time is in the span, each of them once even if the bus
     restarts in between.
     """
     client = client_for(address)
-    needed = [NUMBER, ENQUEUED] if span else [NUMBER]
-    wanted = [*columns, *(name for name in needed if name not in columns)]
     for ticket in tickets:
-        wish = {**json.loads(ticket), "columns": wanted}
+        wish = json.loads(ticket)
+        number = BLOCK if "table" in wish else NUMBER
+        needed = [number, span.column] if span else [number]
+        wish["columns"] = [*columns, *(name for name in needed if name not in columns)]
         patience = Patience(patience_s)
-        rows = _claimed if "reader" in wish else _browsed
-        for batch in rows(client, wish, patience):
+        if "reader" in wish:
+            rows = _claimed(client, wish, patience)
+        elif number == BLOCK:
+            rows = _recorded(client, wish, patience, fails_on_data_loss=fails_on_data_loss)
+        else:
+            rows = _browsed(client, wish, patience)
+        for batch in rows:
             yield (span.rows_of(batch) if span else batch).select(columns)
 
 
@@ -87,15 +104,39 @@ class Patience:
         time.sleep(pause_s)
 
 
+def _recorded(
+    client: Client, wish: dict[str, object], patience: Patience, *, fails_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """Lifecycle records. DataLoss when some were dropped, or they are left out with a warning."""
+    while True:
+        try:
+            yield from _browsed(client, wish, patience, BLOCK)
+            return
+        except RecordsDropped as error:
+            if fails_on_data_loss:
+                raise DataLoss(f"{error} {LOSS_ADVICE}") from error
+            log.warning("%s", error)
+            wish["from"] = _oldest(client, wish)
+
+
+def _oldest(client: Client, wish: dict[str, object]) -> int:
+    """Where the records of a ticket's fragment begin now."""
+    state = describe_whole(client, str(wish["entity"]), table=LIFECYCLE)
+    begins = {part.number: part.first for part in state.fragments}
+    asked, number = wish["from"], wish["fragment"]
+    assert isinstance(asked, int) and isinstance(number, int)
+    return max(asked, begins.get(number, asked))
+
+
 def _browsed(
-    client: Client, wish: dict[str, object], patience: Patience
+    client: Client, wish: dict[str, object], patience: Patience, column: str = NUMBER
 ) -> Iterator[pa.RecordBatch]:
     """Continues after the last number that it has returned."""
     while True:
         try:
             for batch in client.fetch(json.dumps(wish).encode(), retry_s=0.0):
                 patience.forget()
-                wish["from"] = _number_at(batch, batch.num_rows - 1) + 1
+                wish["from"] = _number_at(batch, batch.num_rows - 1, column) + 1
                 yield batch
             return
         except Unavailable as error:
@@ -128,8 +169,8 @@ def _claimed(
             patience.bear(error)
 
 
-def _number_at(batch: pa.RecordBatch, row: int) -> int:
-    number = batch.column(NUMBER)[row].as_py()
+def _number_at(batch: pa.RecordBatch, row: int, column: str = NUMBER) -> int:
+    number = batch.column(column)[row].as_py()
     assert isinstance(number, int)
     return number
 

@@ -46,21 +46,51 @@ COLUMNS: Final[dict[str, DataType]] = {
     "body": BinaryType(),
     "body_kind": StringType(),
 }
+RECORD_COLUMNS: Final[dict[str, DataType]] = {
+    "fragment": IntegerType(),
+    "block": LongType(),
+    "row": IntegerType(),
+    "event": StringType(),
+    "event_time": TimestampType(),
+    "sequence_number": LongType(),
+    "age_ms": LongType(),
+    "held_ms": LongType(),
+    "delivery_count": IntegerType(),
+    "size_bytes": LongType(),
+    "key": StringType(),
+    "receiver": StringType(),
+    "detail": StringType(),
+}
+"""The columns of lifecycle records. Fragment, block and row identify one."""
 JSON_COLUMN: Final = "properties_json"
 _ORIGIN: Final = "shardbus"
 AMQP_COLUMN: Final = "amqp"
 """The message itself, without a body that is one data section, which column body has."""
-EXTRA_COLUMNS: Final[dict[str, DataType]] = {JSON_COLUMN: StringType(), AMQP_COLUMN: BinaryType()}
+STATE_COLUMN: Final = "session_state"
+"""The state of the message's session, which no message contains."""
+EXTRA_COLUMNS: Final[dict[str, DataType]] = {
+    JSON_COLUMN: StringType(),
+    AMQP_COLUMN: BinaryType(),
+    STATE_COLUMN: BinaryType(),
+}
 """Columns that exist only on request."""
 
 
-def message_schema(*, includes_json: bool = False, includes_amqp: bool = False) -> StructType:
+def message_schema(
+    *, includes_json: bool = False, includes_amqp: bool = False, includes_state: bool = False
+) -> StructType:
     """All columns, and the requested additional ones."""
     fields = [StructField(name, kind, True) for name, kind in COLUMNS.items()]
-    for name, is_asked in ((JSON_COLUMN, includes_json), (AMQP_COLUMN, includes_amqp)):
+    asked = (includes_json, includes_amqp, includes_state)
+    for name, is_asked in zip(EXTRA_COLUMNS, asked, strict=True):
         if is_asked:
             fields.append(StructField(name, EXTRA_COLUMNS[name], True))
     return StructType(fields)
+
+
+def record_schema() -> StructType:
+    """All columns of lifecycle records."""
+    return StructType([StructField(name, kind, True) for name, kind in RECORD_COLUMNS.items()])
 
 
 def with_origin(schema: StructType, options: Mapping[str, str]) -> StructType:
@@ -83,9 +113,14 @@ def origin_of(schema: StructType) -> dict[str, str]:
     return {}
 
 
-def asked_columns(schema: StructType) -> list[str]:
-    """The names in a given schema; OptionError for an unknown column."""
-    known: dict[str, DataType] = {**COLUMNS, **EXTRA_COLUMNS}
+def asked_columns(
+    schema: StructType, *, is_of_records: bool = False, more: Mapping[str, DataType] | None = None
+) -> list[str]:
+    """The names in a given schema; OptionError for an unknown column. `more` are further columns
+    that this query has.
+    """
+    known: dict[str, DataType] = RECORD_COLUMNS if is_of_records else {**COLUMNS, **EXTRA_COLUMNS}
+    known = {**known, **(more or {})}
     for column in schema.fields:
         if column.name not in known:
             raise OptionError(

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import (
     DataSourceReader,
     DataSourceStreamReader,
 )
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from shardbus_spark.errors import OptionError
 from shardbus_spark.options import CONSUME, SourceOptions, options_of_table, read_options
@@ -19,6 +19,7 @@ from shardbus_spark.schema import (
     check_written,
     message_schema,
     origin_of,
+    record_schema,
     with_origin,
 )
 from shardbus_spark.sink_options import KNOWN as KNOWN_OF_SINKS
@@ -52,9 +53,7 @@ class ShardbusSource(DataSource):
 
     def schema(self) -> StructType:
         checked = self._checked()
-        schema = message_schema(
-            includes_json=checked.includes_json, includes_amqp=checked.includes_amqp
-        )
+        schema = schema_of(checked)
         options = options_of_table(self.options)
         return with_origin(schema, options) if options else schema
 
@@ -62,13 +61,15 @@ class ShardbusSource(DataSource):
         from shardbus_spark.batch import BatchReader
 
         self._is_planned = True
-        return BatchReader(self._checked(schema), asked_columns(schema))
+        options = self._checked(schema)
+        return BatchReader(options, columns_of(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         check_pyspark(
             "reading a stream", STREAMS_READ, "read batches with spark.read, or capture to a table"
         )
-        options, columns = self._checked(schema), asked_columns(schema)
+        options = self._checked(schema)
+        columns = columns_of(schema, options)
         self._is_planned = True
         if options.mode == CONSUME:
             from shardbus_spark.consuming import ConsumeStream
@@ -106,3 +107,30 @@ class ShardbusSource(DataSource):
     def _checked(self, schema: StructType | None = None) -> SourceOptions:
         origin = {} if schema is None else origin_of(schema)
         return read_options({**origin, **self.options})
+
+
+def schema_of(options: SourceOptions) -> StructType:
+    """The columns that a read with these options has."""
+    if options.is_of_records:
+        return record_schema()
+    schema = message_schema(
+        includes_json=options.includes_json,
+        includes_amqp=options.includes_amqp,
+        includes_state=options.includes_state,
+    )
+    more = [StructField(name, kind, True) for name, kind in _of_bodies(options).items()]
+    return StructType([*schema.fields, *more])
+
+
+def columns_of(schema: StructType, options: SourceOptions) -> list[str]:
+    """The names in a given schema; OptionError for a column that such a read does not have."""
+    return asked_columns(schema, is_of_records=options.is_of_records, more=_of_bodies(options))
+
+
+def _of_bodies(options: SourceOptions) -> dict[str, DataType]:
+    if not options.body_schema:
+        return {}
+    # Late: it loads Arrow, which most drivers need only in tasks.
+    from shardbus_spark.bodies import JSON, body_schema
+
+    return {JSON: body_schema(options.body_schema)}

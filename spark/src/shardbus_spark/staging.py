@@ -44,7 +44,12 @@ def new_job() -> str:
 
 
 def stage(
-    options: SinkOptions, producer: str, job: str, batches: Iterator[pa.RecordBatch]
+    options: SinkOptions,
+    producer: str,
+    job: str,
+    batches: Iterator[pa.RecordBatch],
+    *,
+    is_past: bool = False,
 ) -> Staged:
     """Put rows on the bus, under a name that no other attempt has."""
     client = client_for(options.address)
@@ -55,7 +60,9 @@ def stage(
 
     try:
         with beating(prolong, BEAT_S):
-            put = client.stage(options.entity, name, batches, wait_s=options.wait_s)
+            put = client.stage(
+                options.entity, name, batches, wait_s=options.wait_s, is_past=is_past
+            )
     except BaseException:
         # In every case: what is left of an attempt counts in its entity for an hour, and in a full
         # one it would prevent the next attempt.

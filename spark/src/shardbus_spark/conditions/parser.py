@@ -35,6 +35,7 @@ from shardbus_spark.conditions.tree import (
     Match,
     Moment,
     Name,
+    Query,
     Unary,
 )
 from shardbus_spark.conditions.vocabulary import (
@@ -52,6 +53,9 @@ from shardbus_spark.errors import OptionError
 CHARACTERS_MAX: Final = 4_096
 DEPTH_MAX: Final = 32
 OPERATORS_MAX: Final = 256
+QUERY_CHARACTERS_MAX: Final = 16_384
+VIEW: Final = "messages"
+QUERIES_MAX: Final = 16
 DIGITS_MAX: Final = 38
 
 _TRUTH: Final[dict[str, bool | None]] = {"null": None, "true": True, "false": False}
@@ -71,22 +75,92 @@ def parse_condition(text: str, columns: Collection[str]) -> Expression:
     return _Parser(tokens, columns).whole()
 
 
+def parse_query(text: str, columns: Collection[str], views: Collection[str] = (VIEW,)) -> Query:
+    """The tree of `select ... from messages where ...`, without joins, groups or subqueries.
+
+    Several of these may be joined by `union all`; all views have these columns.
+
+    OptionError, with the position, for anything unsupported.
+    """
+    if len(text) > QUERY_CHARACTERS_MAX:
+        raise OptionError(f"query has more than {QUERY_CHARACTERS_MAX} characters")
+    try:
+        return _Parser(tokens_of(text), columns, views).query()
+    except OptionError as error:
+        # Expressions are conditions elsewhere, and their errors say so.
+        raise OptionError("query" + str(error).removeprefix("where")) from error
+
+
 @final
 class _Parser:
     """Recursive descent, one method for each level of precedence."""
 
-    def __init__(self, tokens: Sequence[Token], columns: Collection[str]) -> None:
+    def __init__(
+        self, tokens: Sequence[Token], columns: Collection[str], views: Collection[str] = (VIEW,)
+    ) -> None:
         self._tokens = tokens
         self._at = 0
         self._depth = 0
         self._operators = 0
         self._columns = {name.lower(): name for name in columns}
+        self._views = {name.lower(): name for name in views}
+        self._queries = 0
 
     def whole(self) -> Expression:
         found = self._expression()
         if self._token.kind != END:
             raise self._unexpected()
         return found
+
+    def query(self) -> Query:
+        self._queries += 1
+        if self._queries > QUERIES_MAX:
+            why = f"a query has at most {QUERIES_MAX} parts"
+            raise refused(self._token.text, self._token.at, why)
+        self._expect("select", "a query begins with select")
+        columns = [self._column()]
+        while self._takes(","):
+            columns.append(self._column())
+        view = self._view() if self._takes("from") else VIEW
+        where = self._expression() if self._takes("where") else None
+        if self._token.kind == END:
+            return Query(columns, where, view)
+        if self._takes("union"):
+            self._expect("all", "only union all is supported")
+            return Query(columns, where, view, self.query())
+        if self._token.word in RESERVED:
+            why = (
+                "a query has select, from a view, where and union all; more needs a server that "
+                "allows code"
+            )
+            raise refused(self._token.text, self._token.at, why)
+        raise self._unexpected()
+
+    def _view(self) -> str:
+        token = self._token
+        found = self._views.get(token.text.lower()) if token.kind == WORD else None
+        if found is None:
+            raise self._unexpected(f"a query reads from {' or '.join(self._views.values())}")
+        self._step()
+        return found
+
+    def _column(self) -> tuple[str, Expression | None]:
+        """The name and the expression of a result."""
+        if self._takes("*"):
+            return "*", None
+        token, found = self._token, self._expression()
+        if self._takes("as"):
+            alias = self._token
+            if alias.kind not in (WORD, QUOTED):
+                raise self._unexpected("a name is missing after as")
+            self._step()
+            return (alias.text if alias.kind == WORD else name_of(alias)), found
+        match found:
+            case Name(name):
+                return name, found
+            case Item(_, Literal(str(key))):
+                return key, found
+        raise refused(token.text, token.at, "give the expression a name: as total")
 
     # Advancing.
 
@@ -122,7 +196,7 @@ class _Parser:
         self._depth += 1
         # The condition itself is one level.
         if self._depth > DEPTH_MAX + 1:
-            raise OptionError(f"where has more than {DEPTH_MAX} parentheses in each other")
+            raise OptionError(f"where has more than {DEPTH_MAX} nested parentheses")
         yield
         self._depth -= 1
 

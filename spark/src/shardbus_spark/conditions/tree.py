@@ -123,6 +123,20 @@ class Case:
     otherwise: Expression | None
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`select`, `from` a view and `where`; an expression without a name is all columns.
+
+    `more` is the query after `union all`.
+    """
+
+    columns: Sequence[tuple[str, Expression | None]]
+    where: Expression | None
+    view: str = "messages"
+    more: Query | None = None
+
+
 Expression = (
     Literal | Moment | Name | Item | Call | Cast | Unary | Binary | Between | In | Match | Is | Case
 )

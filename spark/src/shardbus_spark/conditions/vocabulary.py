@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 _FUNCTIONS: Final = """
-    abs bigint bit_length boolean ceil ceiling char_length character_length coalesce concat
-    concat_ws contains crc32 date date_add date_format date_sub date_trunc datediff day dayofmonth
-    dayofweek dayofyear decimal decode double element_at endswith float floor get_json_object
-    greatest hash hour if ifnull initcap instr int is_valid_utf8 isnan isnotnull isnull least left
-    length like locate lower ltrim make_valid_utf8 map_contains_key md5 minute mod month nullif nvl
-    nvl2 octet_length pmod
-    quarter regexp_like right round rtrim second sha2 sign size smallint split_part startswith
-    string substr substring timestamp to_date to_timestamp trim trunc try_element_at
+    abs array bigint bit_length boolean ceil ceiling char_length character_length coalesce
+    concat concat_ws contains crc32 date date_add date_format date_sub date_trunc datediff day
+    dayofmonth dayofweek dayofyear decimal decode double element_at endswith float floor
+    get_json_object greatest hash hour if ifnull initcap instr int is_valid_utf8 isnan isnotnull
+    isnull least left length like locate lower ltrim make_valid_utf8 map map_concat
+    map_contains_key md5 minute mod month named_struct nullif nvl nvl2 octet_length pmod quarter
+    regexp_like right round rtrim second sha2 sign size smallint split_part startswith string
+    substr substring timestamp to_date to_json to_timestamp trim trunc try_element_at
     try_to_number try_to_timestamp try_validate_utf8 unix_timestamp upper weekday xxhash64 year
 """
 FUNCTIONS: Final = frozenset(_FUNCTIONS.split())

@@ -19,11 +19,11 @@ END_S: Final = 5.0
 
 
 @contextmanager
-def compacting(definition: Definition, tell: Say) -> Iterator[None]:
-    """Compact the table of a capture in the background, and once more at the end of one that
-    ends.
+def compacting(definition: Definition, tell: Say, path: str = "") -> Iterator[None]:
+    """Compact the table of a capture, or the one at another path, in the background, and once more
+    at the end of one that ends.
     """
-    compactor = Compactor(definition.path, tell)
+    compactor = Compactor(path or definition.path, tell)
     if not definition.flag("compact"):
         yield
         return

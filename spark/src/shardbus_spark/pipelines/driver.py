@@ -3,19 +3,22 @@
 The first SIGTERM or SIGINT ends the query after its batch, completes what was captured and exits
 with 0; so does a pipeline that has finished, whose last event is `finished`. A failure is reported
 as an event and exits with 1, an invalid definition with 2. With `--ends-with-stdin` the process
-ends at once when its standard input does: the next start continues from there.
+ends at once when its standard input does: the next start continues from there. With `--finish` it
+only completes what an earlier one began. SIGUSR1 ends the query within its batch, which the next
+start runs again.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final, final
@@ -26,8 +29,11 @@ from shardbus_spark.pipelines.definition import Definition, load_definition
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-USAGE: Final = "usage: python -m shardbus_spark.pipelines [--ends-with-stdin] DEFINITION.json\n"
+USAGE: Final = (
+    "usage: python -m shardbus_spark.pipelines [--ends-with-stdin] [--finish] DEFINITION.json\n"
+)
 ENDS_WITH_STDIN: Final = "--ends-with-stdin"
+FINISH: Final = "--finish"
 # Address and credential come from here, and never from the command line, which every user of the
 # machine can read, or from the definition, which people copy.
 VARIABLES: Final[dict[str, str]] = {
@@ -36,6 +42,11 @@ VARIABLES: Final[dict[str, str]] = {
     "SHARDBUS_CONNECTION_STRING": "connectionString",
     "SHARDBUS_TLS_CA": "tlsCa",
 }
+# For an entity that a pipeline sends to; without it the same as for the one that it reads.
+TARGET_TOKEN: Final = "SHARDBUS_TARGET_TOKEN"
+_OPTIONS: Final = (ENDS_WITH_STDIN, FINISH)
+# For further entities that a pipeline reads: a JSON object of tokens by entity.
+ENTITY_TOKENS: Final = "SHARDBUS_ENTITY_TOKENS"
 _LOCAL: Final = re.compile(r"local\[(\d+)")
 
 
@@ -46,11 +57,18 @@ class Stopping:
     def __init__(self) -> None:
         self.told = threading.Event()
         self.ends_at_once = False
+        self.is_cut = False
 
     def listen(self) -> None:
         """Handle signals from now on."""
         signal.signal(signal.SIGTERM, self._hear)
         signal.signal(signal.SIGINT, self._hear)
+        if sys.platform != "win32":
+            signal.signal(signal.SIGUSR1, self._hear_cut)
+
+    def _hear_cut(self, number: int, frame: FrameType | None) -> None:
+        self.is_cut = True
+        self._hear(number, frame)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         self.told.set()
@@ -60,12 +78,14 @@ class Stopping:
 
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
-    files = [argument for argument in arguments if argument != ENDS_WITH_STDIN]
+    files = [argument for argument in arguments if argument not in _OPTIONS]
     if len(files) != 1 or files[0].startswith("-"):
         sys.stderr.write(USAGE)
         return 2
     stopping = Stopping()
     stopping.listen()
+    if FINISH in arguments:
+        stopping.told.set()
     if ENDS_WITH_STDIN in arguments:
         threading.Thread(target=end_with_stdin, daemon=True).start()
     try:
@@ -75,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         definition = load_definition(Path(files[0]))
-        is_finished = _run(definition, access_from(os.environ), stopping)
+        is_finished = _run(definition, os.environ, stopping)
     except OptionError as error:
         say({"event": "failed", "error": error_text(error)})
         return 2
@@ -95,14 +115,40 @@ def access_from(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def target_access_from(environment: Mapping[str, str]) -> dict[str, str]:
+    """The options of another entity that results are sent to."""
+    token = environment.get(TARGET_TOKEN)
+    return {**access_from(environment), **({"token": token} if token else {})}
+
+
+def entity_tokens_from(environment: Mapping[str, str]) -> dict[str, str]:
+    """The tokens of further entities; OptionError when they cannot be read."""
+    try:
+        found: object = json.loads(environment.get(ENTITY_TOKENS, "{}"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise OptionError(f"{ENTITY_TOKENS} must be a JSON object of tokens by entity")
+    return {str(entity): str(token) for entity, token in found.items()}
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A running definition, with the source's options for address and credential."""
+    """A running definition, with the options for address and credential of its entity, of another
+    one that it sends to, and the tokens of further ones that it reads.
+    """
 
     definition: Definition
     access: Mapping[str, str]
     stopping: Stopping
+    target_access: Mapping[str, str] = field(default_factory=dict)
+    entity_tokens: Mapping[str, str] = field(default_factory=dict)
+
+    def access_to(self, entity: str) -> Mapping[str, str]:
+        """The options for a further entity that is read."""
+        token = self.entity_tokens.get(entity)
+        return {**self.access, **({"token": token} if token else {})}
 
     def session(self) -> SparkSession:
         from pyspark.sql import SparkSession
@@ -120,11 +166,13 @@ class Run:
         return shardbus_spark.session(f"shardbus pipeline {name}", master=master, **conf)
 
 
-def _run(definition: Definition, access: Mapping[str, str], stopping: Stopping) -> bool:
+def _run(definition: Definition, environment: Mapping[str, str], stopping: Stopping) -> bool:
     """Whether everything is done. A kind is run by the module of its name."""
     kind = importlib.import_module(f"{__package__}.{definition.kind}")
     run: Callable[[Run], bool] = kind.run
-    return run(Run(definition, access, stopping))
+    access, target_access = access_from(environment), target_access_from(environment)
+    tokens = entity_tokens_from(environment)
+    return run(Run(definition, access, stopping, target_access, tokens))
 
 
 def end_with_stdin() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -23,6 +24,7 @@ from shardbus_spark.offsets import NUMBERS, positions
 
 ERROR_CHARACTERS_MAX: Final = 1_000
 _OURS: Final = "shardbus_spark."
+_CONDITION: Final = re.compile(r"\[(?!STREAM_FAILED)[A-Z][A-Z0-9_.]+\] .*")
 
 Say = Callable[[Mapping[str, object]], None]
 
@@ -58,16 +60,16 @@ class Teller(StreamingQueryListener):
 
 def progress_event(progress: StreamingQueryProgress) -> dict[str, object]:
     """Rows, speed, backlog and time of the batch that has just ended."""
-    source = progress.sources[0] if progress.sources else None
+    sources = progress.sources
     return {
         "event": "progress",
         "at": progress.timestamp,
         "batch": progress.batchId,
         "rows": progress.numInputRows,
         "rows_per_s": round(_finite(progress.processedRowsPerSecond), 1),
-        "backlog": 0 if source is None else backlog(source.endOffset, source.latestOffset),
+        "backlog": sum(backlog(source.endOffset, source.latestOffset) for source in sources),
         "batch_ms": progress.durationMs.get("triggerExecution", 0),
-        **({} if source is None else place(source.endOffset)),
+        **(place(sources[0].endOffset) if len(sources) == 1 else {}),
     }
 
 
@@ -94,8 +96,16 @@ def error_text(error: BaseException) -> str:
     """The one line of an error that says what to do: Spark wraps ours in pages of traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith(_OURS) and ": " in line]
-    told = [line.partition(": ")[2] for line in ours] or lines[:1] or [type(error).__name__]
-    return told[-1][:ERROR_CHARACTERS_MAX]
+    told = [line.partition(": ")[2] for line in ours]
+    if not told and not isinstance(error, ShardbusError):
+        told = _causes(lines)
+    return (told or lines[:1] or [type(error).__name__])[-1][:ERROR_CHARACTERS_MAX]
+
+
+def _causes(lines: list[str]) -> list[str]:
+    """Spark's own reasons for a failure, with their conditions; the last is the first cause."""
+    found = [_CONDITION.search(line) for line in lines if not line.startswith("at ")]
+    return [match.group() for match in found if match is not None]
 
 
 def _offset(text: str | None) -> dict[str, object]:

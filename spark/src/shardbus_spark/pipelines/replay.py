@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, final
+from typing import Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -61,13 +61,18 @@ _KEYS: Final = ("partition_key", "message_id")
 
 def run(run: Run) -> bool:
     """Whether all rows are sent; false when it was told to stop before."""
+    return run_as(Replaying, run)
+
+
+def run_as(kind: type[Replaying], run: Run) -> bool:
+    """Run a replay, or what is one with other rows."""
     # Before rows are sent nothing needs a clean end.
     run.stopping.ends_at_once = True
     say({"event": "starting"})
     spark = run.session()
     try:
         say({"event": "running"})
-        replaying = Replaying(spark, run.definition, run.access, run.stopping.told)
+        replaying = kind(spark, run.definition, run.access, run.stopping.told)
         plan = replaying.prepare()
         run.stopping.ends_at_once = False
         return plan is None or replaying.send(plan)
@@ -75,9 +80,10 @@ def run(run: Run) -> bool:
         spark.stop()
 
 
-@final
 class Replaying:
     """A running replay; `tell` is called with each slice."""
+
+    kind = "replay"
 
     def __init__(
         self,
@@ -92,7 +98,7 @@ class Replaying:
         self._definition = definition
         self._options = {**access, "entity": definition.entity}
         # The bus accepts each batch of this producer once.
-        self._producer = f"replay:{definition.name}:{definition.text('incarnation')}"
+        self._producer = f"{self.kind}:{definition.name}:{definition.text('incarnation')}"
         self._stopping = stopping
         self._tell = tell
         self._slice_rows = min(slice_rows(definition.number("rate_max")), slice_rows_max)
@@ -137,8 +143,8 @@ class Replaying:
         return plan
 
     def _made_plan(self) -> Plan:
-        table = read_table(self._spark, self._definition)
-        rows = selected(table, self._definition)
+        table = self._table()
+        rows = self._rows(table)
         try:
             self._work.put_rows(rows, file_rows(self._slice_rows))
         except PySparkException as error:
@@ -150,6 +156,15 @@ class Replaying:
         if not plan.slices:
             sys.stderr.write("no row is selected: there is nothing to send\n")
         return plan
+
+    def _table(self) -> DataFrame:
+        return read_table(self._spark, self._definition)
+
+    def _rows(self, table: DataFrame) -> DataFrame:
+        return selected(table, self._definition)
+
+    def _in_order(self, rows: DataFrame) -> DataFrame:
+        return in_order(rows, self._tasks)
 
     def _register(self) -> bool:
         """Whether the bus had no plan of this replay yet."""
@@ -197,7 +212,7 @@ class Replaying:
 
     def _send_slice(self, one: Slice, batch: int) -> bool:
         """Whether it was sent."""
-        rows = in_order(self._work.rows_of(one), self._tasks)
+        rows = self._in_order(self._work.rows_of(one))
         return when_there_is_room(
             lambda: write_slice(rows, self._options, self._producer, batch),
             self._stopping,

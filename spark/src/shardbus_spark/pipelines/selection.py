@@ -75,9 +75,9 @@ def selected(table: DataFrame, definition: Definition) -> DataFrame:
     """The rows of the time span and condition, as columns of messages, sorted."""
     chosen = table
     if definition.text("where"):
-        chosen = _met(chosen, definition.text("where"))
+        chosen = met(chosen, definition.text("where"))
     if definition.text("filters"):
-        chosen = _matching(chosen, definition.text("filters"))
+        chosen = matching(chosen, definition.text("filters"))
     time = _time(table, definition)
     since, until = definition.moment("from"), definition.moment("to")
     if time is not None and since is not None:
@@ -142,7 +142,8 @@ def explained(table: DataFrame, definition: Definition, error: PySparkException)
     )
 
 
-def _met(table: DataFrame, where: str) -> DataFrame:
+def met(table: DataFrame, where: str) -> DataFrame:
+    """The rows that meet a condition; OptionError for an unsupported one."""
     condition = column_of(parse_condition(where, table.columns))
     try:
         return table.where(condition)
@@ -150,7 +151,7 @@ def _met(table: DataFrame, where: str) -> DataFrame:
         raise OptionError(f"where cannot be used: {str(error).splitlines()[0]}") from error
 
 
-def _matching(table: DataFrame, filters: str) -> DataFrame:
+def matching(table: DataFrame, filters: str) -> DataFrame:
     """The rows whose messages match the rules that the bus has sent."""
     condition = RuleColumns(table.columns, VIEW).matching(filters)
     return with_view(table).where(condition).drop(VIEW)

@@ -21,6 +21,8 @@ from shardbus_spark.staging import Staged, end_job, new_job, publish, stage, sta
 FORMAT: Final = "shardbus_replay"
 _PRODUCER: Final = "producerName"
 _BATCH: Final = "batch"
+PAST: Final = "sequence_number"
+"""With this column, rows are messages that the topic of a subscription published before."""
 
 
 @final
@@ -32,24 +34,29 @@ class SliceSink(DataSource):
         return FORMAT
 
     def writer(self, schema: StructType, overwrite: bool) -> SliceWriter:
-        check_written(schema)
+        is_past = PAST in schema.names
+        check_written(StructType([field for field in schema if field.name != PAST]))
         given = {name: value for name, value in self.options.items() if name != _BATCH}
-        return SliceWriter(read_sink_options(given).for_tasks(), int(self.options[_BATCH]))
+        options = read_sink_options(given).for_tasks()
+        return SliceWriter(options, int(self.options[_BATCH]), is_past=is_past)
 
 
 @final
 class SliceWriter(DataSourceArrowWriter):
     """One batch of a producer; repeating a published one does nothing."""
 
-    def __init__(self, options: SinkOptions, batch: int) -> None:
+    def __init__(self, options: SinkOptions, batch: int, *, is_past: bool) -> None:
         self._options = options
         self._batch = batch
+        self._is_past = is_past
         self._job = new_job()
 
     def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
         self, iterator: Iterator[pa.RecordBatch]
     ) -> Staged:
-        return stage(self._options, self._options.producer, self._job, iterator)
+        return stage(
+            self._options, self._options.producer, self._job, iterator, is_past=self._is_past
+        )
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         publish(self._options, self._options.producer, self._batch, staged_by(messages))

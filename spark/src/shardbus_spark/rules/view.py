@@ -14,6 +14,9 @@ from shardbus_spark.schema import AMQP_COLUMN
 
 VIEW: Final = "_rule_view"
 _PROPERTIES_COLUMN: Final = "properties"
+# The properties that a dead letter got from the bus are not in the message as it was sent. Both are
+# texts; the types of others that a receiver has set are unknown here.
+_ADDED: Final = frozenset(("deadletterreason", "deadlettererrordescription"))
 
 _TYPED: Final = StructType(
     [StructField("kind", StringType(), True), StructField("text", StringType(), True)]
@@ -57,13 +60,14 @@ def _view(
     message: bytes | None, pairs: list[tuple[str, str | None]] | None
 ) -> dict[str, list[tuple[str, Typed]]]:
     found = checked_view(message)
-    if found is not None:
-        return {
-            "properties": list(found.properties.items()),
-            "system": list(found.system.items()),
-        }
-    properties = {
+    texts = {
         name.lower(): NOTHING if text is None else Typed("string", text)
         for name, text in pairs or ()
     }
-    return {"properties": list(properties.items()), "system": []}
+    if found is None:
+        return {"properties": list(texts.items()), "system": []}
+    added = {name: text for name, text in texts.items() if name in _ADDED}
+    return {
+        "properties": list({**added, **found.properties}.items()),
+        "system": list(found.system.items()),
+    }

@@ -58,6 +58,11 @@ def _numbers(column: Numbers) -> Numbers:
         column = _called("list_value_length", column.cast(pairs))
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
         column = _called("binary_length", column)
+    elif pa.types.is_floating(kind):
+        bits = pa.chunked_array([column.combine_chunks().cast(pa.float64()).view(pa.int64())])
+        return _called("coalesce", bits.cast(pa.uint64(), safe=False), _MISSING)
+    elif pa.types.is_date(kind):
+        column = column.cast(pa.int32())
     return _called("coalesce", column.cast(pa.int64()).cast(pa.uint64(), safe=False), _MISSING)
 
 

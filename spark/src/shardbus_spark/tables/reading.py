@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+import pyarrow.parquet as parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, IntegerType, StringType, StructField, StructType
 
 from shardbus_spark.errors import OptionError
-from shardbus_spark.schema import message_schema
+from shardbus_spark.schema import COLUMNS, EXTRA_COLUMNS, message_schema
 from shardbus_spark.tables.delta import is_delta, need_delta, open_delta
 from shardbus_spark.tables.form import (
     DELTA,
@@ -53,7 +54,15 @@ def read_captured(spark: SparkSession, path: str) -> DataFrame:
     files = captured_files(root, form)
     if not files:
         return spark.createDataFrame([], captured_schema())
+    if not _has_messages(files[0]):
+        reader = spark.read
     return reader.option("basePath", str(root)).parquet(*files)
+
+
+def _has_messages(file: str) -> bool:
+    """Whether its rows are messages; the table of a transform has other columns, in all files."""
+    names = set(parquet.read_schema(file).names)
+    return set(COLUMNS) <= names <= {*COLUMNS, *EXTRA_COLUMNS}
 
 
 def captured_files(root: Path, form: str) -> list[str]:

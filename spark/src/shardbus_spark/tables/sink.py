@@ -20,13 +20,14 @@ from shardbus_spark.options import Values
 from shardbus_spark.tables.bare import BareTable
 from shardbus_spark.tables.delta import DeltaForm
 from shardbus_spark.tables.form import DELTA, PARQUET, Form, check_form, local_directory, read_state
-from shardbus_spark.tables.writing import WrittenFile, arrow_schema, write_hours
+from shardbus_spark.tables.writing import TIME, WrittenFile, arrow_schema, write_hours
 
 NAME: Final = "shardbus_table"
 OPTIONS: Final[dict[str, str]] = {
     "path": "directory of the table, the same on every node",
     "entity": "name of the source entity in the table's directories",
     "form": "parquet or delta",
+    "timeColumn": "column whose hour selects the directory; enqueued_time by default",
 }
 
 
@@ -54,18 +55,20 @@ class TableSink(DataSource):
         if overwrite:
             raise OptionError("outputMode('complete') is not supported: use 'append'")
         check_form(root, read_state(root), form)
-        rows = arrow_schema(schema)
+        time = values.text("timeColumn") or TIME
+        rows = arrow_schema(schema, time)
         table = BareTable(root) if form == PARQUET else DeltaForm(root, rows)
-        return TableWriter(table, rows, values.text("entity"))
+        return TableWriter(table, rows, values.text("entity"), time)
 
 
 class TableWriter(DataSourceStreamArrowWriter):
     """One batch of a stream."""
 
-    def __init__(self, table: Form, schema: pa.Schema, entity: str) -> None:
+    def __init__(self, table: Form, schema: pa.Schema, entity: str, time: str = TIME) -> None:
         self._table = table
         self._schema = schema
         self._entity = entity
+        self._time = time
 
     def write(  # type: ignore[override]  # Spark's own Arrow writers narrow it the same way
         self, iterator: Iterator[pa.RecordBatch]
@@ -79,7 +82,11 @@ class TableWriter(DataSourceStreamArrowWriter):
             )
         number = int(batch)
         files = write_hours(
-            iterator, self._schema, self._entity, lambda hour: self._table.place(number, hour)
+            iterator,
+            self._schema,
+            self._entity,
+            lambda hour: self._table.place(number, hour),
+            self._time,
         )
         return Written(query, files)
 

@@ -34,6 +34,11 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "string": pa.string(),
     "binary": pa.binary(),
     "map<string,string>": pa.map_(pa.string(), pa.string()),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "smallint": pa.int16(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
 }
 
 Placed = Callable[[Hour], Path]
@@ -54,7 +59,7 @@ class WrittenFile:
     digest: int
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: StructType, time: str = TIME) -> pa.Schema:
     """The file schema for rows of this schema; OptionError for one that cannot be captured."""
     for column in schema.fields:
         if column.dataType.simpleString() not in _TYPES:
@@ -62,8 +67,10 @@ def arrow_schema(schema: StructType) -> pa.Schema:
                 f"column {column.name} is {column.dataType.simpleString()}; the types of a "
                 f"captured table are {', '.join(_TYPES)}"
             )
-    if TIME not in schema.names or schema[TIME].dataType.simpleString() != "timestamp":
-        raise OptionError(f"there is no column {TIME}, which has the hour of a row")
+    if time not in schema.names or schema[time].dataType.simpleString() != "timestamp":
+        raise OptionError(
+            f"there is no column {time} of type timestamp, which has the hour of a row: select it"
+        )
     return pa.schema(
         [pa.field(column.name, _TYPES[column.dataType.simpleString()]) for column in schema.fields]
     )
@@ -78,13 +85,19 @@ def with_columns(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def write_hours(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, entity: str, placed: Placed
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    entity: str,
+    placed: Placed,
+    time: str = TIME,
 ) -> list[WrittenFile]:
-    """Write rows to new files, in the places of `placed`; all are durable on return."""
+    """Write rows to new files, in the places of `placed`, by the hours of the column `time`; all
+    are durable on return.
+    """
     written: list[WrittenFile] = []
     opened: dict[Hour, FileWriter] = {}
     for batch in batches:
-        for number, rows in _by_hour(pa.Table.from_batches([batch]).cast(schema)):
+        for number, rows in _by_hour(pa.Table.from_batches([batch]).cast(schema), time):
             hour = Hour(entity, number)
             writer = opened.pop(hour, None)
             if writer is None:
@@ -107,12 +120,12 @@ def _closed(opened: dict[Hour, FileWriter], hour: Hour) -> WrittenFile:
     return WrittenFile(str(writer.file), hour, metadata.num_rows, size_bytes, told, writer.digest)
 
 
-def _by_hour(rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+def _by_hour(rows: pa.Table, time: str) -> Iterator[tuple[int, pa.Table]]:
     if rows.num_rows == 0:
         return
-    times = rows[TIME]
+    times = rows[time]
     if times.null_count:
-        raise ShardbusError(f"there are rows without {TIME}, and so without an hour")
+        raise ShardbusError(f"there are rows without {time}, and so without an hour")
     hours = compute.divide(times.cast(pa.int64()), _HOUR_US)
     numbers = [number for number in compute.unique(hours).to_pylist() if number is not None]
     if len(numbers) == 1:
@@ -172,6 +185,8 @@ def statistics(metadata: parquet.FileMetaData) -> dict[str, object]:
                 continue
             missing[name] = missing.get(name, 0) + (known.null_count or 0)
             low, high = known.min, known.max
+            if isinstance(low, bool):
+                continue
             if isinstance(low, int | datetime) and isinstance(high, int | datetime):
                 bounds.setdefault(name, _Bounds()).widen(low, high)
     return {

@@ -19,11 +19,11 @@ from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.driver import ENDS_WITH_STDIN, access_from, end_with_stdin
 
 USAGE: Final = "usage: python -m shardbus_spark.triage [--ends-with-stdin] JOB.json\n"
-_MEMBERS: Final = frozenset({"entities", "out", "spark_master"})
+_MEMBERS: Final = frozenset({"entities", "filters", "out", "spark_master"})
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 2 for a job that makes no sense, 1 for one that failed."""
+    """Returns the exit code: 2 for an invalid job, 1 for a job that failed."""
     files = [argument for argument in arguments if argument != ENDS_WITH_STDIN]
     if len(files) != 1 or files[0].startswith("-"):
         sys.stderr.write(USAGE)
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     except OptionError as error:
         say({"event": "failed", "error": error_text(error)})
         return 2
-    except Exception as error:  # noqa: BLE001 - Spark's own, and Java's; said to whoever runs us
+    except Exception as error:  # noqa: BLE001 - Spark's own and Java's; shown to the user
         say({"event": "failed", "error": error_text(error)})
         return 1
     say({"event": "finished"})
@@ -67,8 +67,9 @@ def _run(job: dict[str, object]) -> None:
     out = Path(str(job["out"]))
     spark = shardbus_spark.session("shardbus triage", master=str(job.get("spark_master") or ""))
     kept = str(out / "letters")
-    # Read once: the report and what is done with a group later are about the same letters.
-    letters_of(spark, access_from(os.environ), entities).write.mode("overwrite").parquet(kept)
+    # Read once, so that the report and later work on a group are about the same letters.
+    access, filters = access_from(os.environ), str(job.get("filters") or "")
+    letters_of(spark, access, entities, filters).write.mode("overwrite").parquet(kept)
     letters = spark.read.parquet(kept)
     report = report_of(letters, entities, datetime.now(UTC))
     (out / "report.html").write_text(page_of(report), encoding="utf-8")

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from shardbus_spark.schema import COLUMNS
+from shardbus_spark.pipelines.selection import matching
+from shardbus_spark.schema import COLUMNS, message_schema
 from shardbus_spark.triage.masking import MASKED_CHARACTERS_MAX, masked
 from shardbus_spark.triage.shapes import excerpt_of, shape_of, shortened, visible
 
@@ -37,17 +38,20 @@ _ROWS: Final = StructType(
 
 
 def letters_of(
-    spark: SparkSession, access: Mapping[str, str], entities: Sequence[str]
+    spark: SparkSession, access: Mapping[str, str], entities: Sequence[str], filters: str = ""
 ) -> DataFrame:
-    """The dead letters of these queues and subscriptions, each with its group; as they are now,
-    and without disturbing who receives them.
+    """The dead letters of these queues and subscriptions, each with its group. They are browsed:
+    receivers are not affected. `filters` are rules, as the bus makes them portable.
     """
-    schema = StructType([StructField(name, COLUMNS[name], True) for name in _READ])
+    plain = StructType([StructField(name, COLUMNS[name], True) for name in _READ])
+    # Rules may be about every column, and the types of properties are in the message itself.
+    schema = message_schema(includes_amqp=True) if filters else plain
     reader = spark.read.format("shardbus").options(**access).schema(schema)
-    frames = [
-        grouped(reader.load(entity + DEAD_LETTERS).withColumn("entity", F.lit(entity)))
-        for entity in entities
-    ]
+    frames: list[DataFrame] = []
+    for entity in entities:
+        rows = reader.load(entity + DEAD_LETTERS)
+        chosen = matching(rows, filters).select(*_READ) if filters else rows
+        frames.append(grouped(chosen.withColumn("entity", F.lit(entity))))
     return reduce(DataFrame.unionByName, frames)
 
 
@@ -57,7 +61,7 @@ def grouped(rows: DataFrame) -> DataFrame:
 
 
 def group_key(texts: Sequence[str]) -> str:
-    """The id of a group: the same whenever and wherever it is computed."""
+    """The id of a group, which depends on nothing but these values."""
     told = "\0".join(texts).encode(errors="replace")
     return hashlib.sha256(told).hexdigest()[:GROUP_CHARACTERS]
 

@@ -1,7 +1,7 @@
-"""The report as one page of HTML that stands alone: no scripts, no fonts, nothing to load.
+"""The report as one HTML page without scripts, fonts or anything else to load.
 
 Everything that comes from letters passes through `markup`; the policy in the head makes a browser
-refuse whatever should slip through.
+refuse anything that markup does not escape.
 """
 
 from __future__ import annotations

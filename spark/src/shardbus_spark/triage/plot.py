@@ -27,7 +27,7 @@ class Series(NamedTuple):
 
 
 def markup(text: str) -> str:
-    """A text as markup: nothing of it is a tag, an attribute or a change of direction."""
+    """A text as markup: it cannot contain a tag, an attribute or a change of direction."""
     return escape(visible(text), quote=True)
 
 

@@ -1,4 +1,4 @@
-"""The groups of dead letters, with counts, first and last, samples, and counts over time."""
+"""The report: groups of dead letters with counts, first and last moments, and samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardbus_spark.triage.letters import KEYS
 
 VERSION: Final = 1
 GROUPS_MAX: Final = 500
-"""The largest groups are listed; of the others only the number."""
+"""This many of the largest groups are listed; the others are only counted."""
 BUCKETS_MAX: Final = 60
 STEPS_S: Final = (
     1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 10_800, 21_600, 43_200, 86_400, 604_800, 2_592_000,
@@ -62,7 +62,7 @@ class Report(TypedDict):
 
 
 def report_of(letters: DataFrame, entities: Sequence[str], now: datetime) -> Report:
-    """The report of rows that have groups; they are read several times, so keep them before."""
+    """The report of rows that have groups. Cache the rows: they are read several times."""
     total = letters.agg(
         F.count("*"), F.min("enqueued_time"), F.max("enqueued_time"), F.count_distinct("group")
     ).first()
@@ -109,7 +109,7 @@ def _largest(letters: DataFrame) -> DataFrame:
             F.count("*").alias("count"),
             F.min("enqueued_time").alias("first"),
             F.max("enqueued_time").alias("last"),
-            # The oldest, the newest, and one that is neither by any rule.
+            # The oldest, the newest, and an arbitrary one.
             F.min_by(sample, number).alias("oldest"),
             F.max_by(sample, number).alias("newest"),
             F.min_by(sample, F.xxhash64(number)).alias("other"),
@@ -159,7 +159,7 @@ def _over_time(
     total = [0] * len(starts)
     places = {start_s: place for place, start_s in enumerate(starts)}
     listed = {group["id"]: group for group in groups}
-    # Of groups that are not listed one sum is enough, however many there are.
+    # The groups that are not listed have one sum together.
     name = F.when(F.col("group").isin(list(listed)), F.col("group")).otherwise("")
     counts = letters.groupBy(name.alias("group"), _start(step_s).alias("start")).count()
     for row in counts.collect():
@@ -176,5 +176,5 @@ def _start(step_s: int) -> Column:
 
 
 def _seconds(value: object) -> int:
-    """Of a moment as Spark gives it to Python: a local time without a zone."""
+    """Converts a moment of Spark's, which is a local time without a zone."""
     return int(value.timestamp()) if isinstance(value, datetime) else 0

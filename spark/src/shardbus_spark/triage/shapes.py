@@ -1,4 +1,4 @@
-"""The shape of a body: of JSON the paths of its keys with types, of a text the text, masked."""
+"""The shape of a body: for JSON the paths of its keys with types, for text the masked text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ BINARY: Final = "binary"
 
 _MORE: Final = "…"
 _DATA: Final = "data"
-# Separators of lines and paragraphs, controls, marks that change the direction of a text, halves
-# of pairs, and what has no meaning yet.
+# Separators of lines and paragraphs, control characters, marks that change the direction of a
+# text, surrogates, and unassigned characters.
 _UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def shape_of(body: bytes | None, kind: str | None = _DATA) -> str:
-    """What letters with the same kind of content have in common; `kind` is that of the body."""
+    """A text that bodies with the same kind of content share; `kind` is the type of the body."""
     shape = _shape(body or b"")
     return shape if kind in (None, _DATA) else f"{kind} {shape}"
 
@@ -40,7 +40,7 @@ def excerpt_of(body: bytes | None) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with escapes for what would change a line, a terminal or the order of letters."""
+    """The text with escapes for characters that affect lines, terminals or text direction."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(
@@ -67,13 +67,14 @@ def _shape(body: bytes) -> str:
         return EMPTY
     if begin in (b"{", b"["):
         if len(body) > JSON_BYTES_MAX:
-            return "json, too long to be read"
+            return "json, too long to be parsed"
         try:
-            return _json_shape(json.loads(body))
+            # Bytes would be searched for their encoding first.
+            return _json_shape(json.loads(body.decode()))
         except RecursionError:
-            return "json, too deep to be read"
+            return "json, too deep to be parsed"
         except ValueError:
-            # Not JSON, though it begins so: it is a text.
+            # It begins like JSON but is not: treat it as text.
             pass
     try:
         text = body.decode()
@@ -83,7 +84,7 @@ def _shape(body: bytes) -> str:
 
 
 def _json_shape(document: object) -> str:
-    # All paths of any document that is not made to take long, since their order must not count.
+    # All paths (the order of keys must not matter), except of documents that are too large.
     found = sorted(set(islice(_paths(document, "$", 0), VALUES_MAX)))
     some = found[:PATHS_MAX] + ([_MORE] if len(found) > PATHS_MAX else [])
     return shortened(f"json {' '.join(some)}", SHAPE_CHARACTERS_MAX)

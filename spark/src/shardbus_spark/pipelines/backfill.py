@@ -1,0 +1,85 @@
+"""Backfill: captured history of a topic to one subscription of it, each message once (P5).
+
+It is a replay whose rows keep their sequence numbers. The history is the captured rows, and what
+the captured subscription still holds. The bus drops numbers that came to the subscription as they
+were published, so the history may be longer than necessary, but has no gap.
+"""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import Final, final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from shardbus_spark.conditions.columns import named
+from shardbus_spark.errors import OptionError
+from shardbus_spark.pipelines.driver import Run
+from shardbus_spark.pipelines.replay import Replaying, run_as
+from shardbus_spark.pipelines.selection import TIME_COLUMN, read_table
+from shardbus_spark.pipelines.slice_sink import PAST
+from shardbus_spark.pipelines.work import ROW
+from shardbus_spark.schema import WRITTEN
+
+# The number of a fragment is above the counter of its messages.
+COUNTER_BITS: Final = 48
+HELD: Final = "held"
+
+
+def run(run: Run) -> bool:
+    """Whether all rows are sent; false when it was told to stop before."""
+    return run_as(Backfilling, run)
+
+
+@final
+class Backfilling(Replaying):
+    """A running backfill."""
+
+    kind = "backfill"
+
+    def _table(self) -> DataFrame:
+        # First what is held, as of now: a message leaves it only after it was captured.
+        held = f"{self._definition.text('work').rstrip('/')}/{HELD}"
+        options = {**self._options, "includeAmqp": "true"}
+        del options["entity"]
+        archive = self._spark.read.format("shardbus").options(**options)
+        archive.load(self._definition.text("archive")).write.mode("overwrite").parquet(held)
+        rows = self._spark.read.parquet(held)
+        try:
+            captured = read_table(self._spark, self._definition)
+        except OptionError as error:
+            # Perhaps nothing was captured yet; perhaps the files were removed.
+            archive_name = self._definition.text("archive")
+            sys.stderr.write(f"{error}: only what {archive_name} still holds is filled in\n")
+            return rows
+        self._check_captured(captured)
+        return captured.unionByName(rows, allowMissingColumns=True)
+
+    def _check_captured(self, table: DataFrame) -> None:
+        """Rows of a table that is no capture would be dropped without a word."""
+        for name in (PAST, TIME_COLUMN, "body"):
+            if name not in table.columns:
+                raise OptionError(
+                    f"the table at {self._definition.path} is not that of a capture: it has no "
+                    f"column {name}. Name the capture of another subscription of the topic"
+                )
+
+    def _rows(self, table: DataFrame) -> DataFrame:
+        created = datetime.fromisoformat(self._definition.text("topic_created"))
+        history = table.where(named(TIME_COLUMN) >= F.lit(created)).dropDuplicates([PAST])
+        columns = [named(name) for name in WRITTEN if name in table.columns]
+        counter = named(PAST).bitwiseAND(F.lit((1 << COUNTER_BITS) - 1))
+        return history.select(*columns, named(PAST)).orderBy(counter, named(PAST))
+
+    def _in_order(self, rows: DataFrame) -> DataFrame:
+        """All rows of a fragment in one task, in the order of their numbers."""
+        return rows.repartition(self._tasks, _fragment()).sortWithinPartitions(PAST).drop(ROW)
+
+    def _check_sessions(self) -> None:
+        """A message without a session becomes a dead letter, as if it had come then."""
+
+
+def _fragment() -> Column:
+    return F.shiftright(named(PAST), COUNTER_BITS)
