@@ -114,8 +114,8 @@ def timed(action: Callable[[], object]) -> float:
 
 
 @contextmanager
-def new_store(page_bytes: int = PAGE_BYTES) -> Iterator[SqliteStore]:
-    directory = Path(tempfile.mkdtemp(prefix="micro-store-"))
+def new_store(page_bytes: int = PAGE_BYTES, root: Path | None = None) -> Iterator[SqliteStore]:
+    directory = Path(tempfile.mkdtemp(prefix="micro-store-", dir=root))
     path = directory / "store.db"
     prepare(path, page_bytes)
     store = SqliteStore(path)

@@ -10,16 +10,17 @@ from pathlib import Path
 import click
 
 from bench import machine, report
-from bench.features import duplicates, scheduled, sessions, topics
+from bench.features import duplicates, lifecycle, scheduled, sessions, topics
 from bench.features.shape import Shape
 from bench.peers.process import ServerError
 from bench.rounds import MeasurementError
 
-_FEATURES = ("sessions-beside", "sessions", "duplicates", "scheduled", "topics")
+_FEATURES = ("sessions-beside", "sessions", "duplicates", "scheduled", "topics", "lifecycle")
 _SHAPES = [each.value for each in Shape]
 _SESSIONS = 100_000
 _REMEMBERED = 1_000_000
 _SCHEDULED = 1_000_000
+_RECORDED = 20_000
 
 
 @click.command()
@@ -47,7 +48,7 @@ def main(
     rounds: int,
     results: Path,
 ) -> None:
-    """Measure sessions, duplicate detection, scheduling and topics."""
+    """Measure sessions, duplicate detection, scheduling, topics and lifecycle records."""
     # Ended like this the servers are stopped too, as they are by Ctrl-C.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     Path("build").mkdir(exist_ok=True)
@@ -73,6 +74,9 @@ def main(
                 place, chosen, round(_SCHEDULED * scale), max(1, rounds // 2), _say
             ),
             "topics": lambda place: topics.measure(place, chosen, rounds, _say),
+            "lifecycle": lambda place: lifecycle.measure(
+                place, chosen, max(1_000, round(_RECORDED * scale)), rounds, _say
+            ),
         }
         try:
             for feature in features or _FEATURES:
