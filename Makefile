@@ -32,13 +32,15 @@ INTERPRETED_TESTS := $(wildcard tests/unit tests/model tests/stores)
 JS := tests/conformance/js
 GO := tests/conformance/go
 JVM := tests/conformance/java tests/conformance/jms
+RUST := tests/conformance/rust
 DIST ?= dist
 BROWSER_JS := tests/browser/js
+LINTERS := build/linters
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run test test-long test-release test-costs check collected fmt unit model stores sim sim-table browser pictures conformance backlog bench \
-	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster cluster docs dist pin clean curl node chromium postgres systemd sdks go java FORCE
+	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster storm-repartition cluster docs dist pin clean curl node chromium postgres systemd linters sdks go java rust FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -56,19 +58,19 @@ run:  ## serve and show a demo: make run ARGS="--tier premium"; only serve: make
 	exec $(BIN)/shardbus demo --prepare '$(PREPARE)' $(ARGS)
 
 test: $(VENV)/.requirements  ## build and run every check, and every test that is not long
-	@$(MAKE) --no-print-directory node chromium curl postgres systemd go java
+	@$(MAKE) --no-print-directory node chromium curl postgres systemd linters go java
 	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(VENV)/.shardbus check collected
 	@$(MAKE) --no-print-directory build
 	$(COMPILED) $(PYTEST) $(PARALLEL) -m '$(SHORT)' spark/tests tests
 
-test-long: build node chromium curl postgres systemd go java  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
+test-long: build node chromium curl postgres systemd linters go java  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m long spark/tests tests
 	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m '$(SHORT)' $(INTERPRETED_TESTS)
 
-test-release: build node curl go java  ## wheels in empty environments, frameworks from their registries, every SDK under kills
-	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m release tests
+test-release: build node curl postgres go java rust  ## wheels in empty environments, frameworks from their registries, every SDK under kills
+	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m release spark/tests tests
 
-test-costs: build node chromium curl postgres systemd go java  ## wall and processor seconds of every file of tests, one after another
+test-costs: build node chromium curl postgres systemd linters go java  ## wall and processor seconds of every file of tests, one after another
 	$(COMPILED) $(PYTEST) -p tests.support.costs $(or $(ARGS),spark/tests tests)
 
 check: $(VENV)/.requirements  ## formatting, lint, types, who may import whom
@@ -111,7 +113,7 @@ browser: build chromium  ## the portal in a real browser
 conformance: build node go java  ## a real process against the real SDKs
 	$(COMPILED) $(PYTEST) tests/conformance
 
-sdks: build node go java  ## every SDK, feature by feature, with kills; keeps the results: make sdks SOAK_S=600
+sdks: build node go java rust  ## every SDK, feature by feature, with kills; keeps the results: make sdks SOAK_S=600
 	$(COMPILED) SHARDBUS_KEEP_RESULTS=1 SHARDBUS_SOAK_S=$(SOAK_S) $(PYTEST) tests/conformance/test_sdks.py
 	$(MAKE) --no-print-directory docs
 
@@ -130,11 +132,14 @@ bench-spark: build  ## Spark reading and writing the bus, beside Spark on Parque
 bench-peers:  ## install the peer that `make bench` compares with (Debian, root)
 	@command -v rabbitmq-server >/dev/null || [ -x /usr/lib/rabbitmq/bin/rabbitmq-server ] || $(call apt_install,rabbitmq-server)
 
-storm: build  ## kill everything while a million messages are captured and written: ARGS="sink --seed 7"
+storm: build  ## kill everything while a million messages go through each kind of pipeline: ARGS="backfill --seed 7"
 	$(BIN)/python -m spark.tests.storm $(ARGS)
 
 storm-cluster: build postgres  ## kill, pause and restart nodes and their database under load: ARGS="--faults 200 --seed 7"
 	$(BIN)/python -m tests.chaos.cluster_storm $(ARGS)
+
+storm-repartition: build  ## repartition a queue under load of the SDK, killed in each phase: ARGS="--messages 100000 --kill all --seed 7"
+	$(BIN)/python -m tests.durability.repartition_storm $(ARGS)
 
 cluster: build postgres  ## a whole cluster on this machine, shown until Ctrl-C: ARGS="--directory DIR"
 	exec $(BIN)/python -m tests.chaos.cluster_show $(ARGS)
@@ -149,7 +154,7 @@ docs: $(VENV)/.shardbus  ## write the generated reference pages
 	PYTHONPATH=src $(BIN)/python -m tests.docs.pages
 
 pin: $(VENV)/.requirements  ## resolve requirements/*.in to exact versions and hashes
-	cd requirements && for name in dev runtime packaging build spark java go; do \
+	cd requirements && for name in dev uv runtime packaging build spark java go linters; do \
 		../$(PIN) --upgrade $$([ $$name = dev ] || echo -c dev.txt) $$name.in -o $$name.txt; done
 
 # The pure wheels are built from the source distributions: that proves that these are complete.
@@ -166,7 +171,7 @@ dist: $(VENV)/.requirements  ## compiled and pure wheels and source distribution
 
 clean:  ## remove everything that make and the tools made
 	rm -rf $(VENV) build dist spark/build src/*.egg-info spark/src/*.egg-info $(JS)/node_modules $(BROWSER_JS)/node_modules \
-		$(GO)/build $(addsuffix /build,$(JVM)) \
+		$(GO)/build $(addsuffix /build,$(JVM)) $(RUST)/build \
 		.mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # Without root, or elsewhere than on Debian, the tests that need it say that they are left out; CI
@@ -186,6 +191,15 @@ postgres:
 # Only to examine units; nothing is started.
 systemd:
 	@command -v systemd-analyze >/dev/null || $(call apt_install,systemd)
+
+# Of the container file and of the manifests, with the schemas of Kubernetes; apart from the rest,
+# because they are large and only tests of `deploy` use them.
+linters: $(LINTERS)/.made
+
+$(LINTERS)/.made: requirements/linters.txt
+	@$(PYTHON) -m venv $(LINTERS) && { $(LINTERS)/bin/python -m pip install --quiet --disable-pip-version-check \
+		--require-hashes -r $< && touch $@ \
+		|| { echo "the linters of deploy are left out: they cannot be installed" >&2; [ "$${CI:-}" != true ]; }; }
 
 has_node = { command -v npm >/dev/null && command -v node >/dev/null; }
 npm_ci = npm ci --no-audit --no-fund --loglevel=error
@@ -228,6 +242,14 @@ $(addsuffix /build/.made,$(JVM)): %/build/.made: %/pom.xml $(shell find $(JVM) -
 		-DincludeScope=runtime -DoutputDirectory=build/lib
 	@touch $@
 
+# Debian's Cargo may be too old, and no registry of ours has another: nowhere is it installed.
+rust:
+	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory $(RUST)/build/debug/conformance; \
+		else echo "the Rust client is left out: there is no cargo" >&2; fi
+
+$(RUST)/build/debug/conformance: $(RUST)/src/main.rs $(RUST)/Cargo.toml $(RUST)/Cargo.lock
+	cd $(RUST) && CARGO_TARGET_DIR=build cargo build --quiet --locked
+
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Shardbus needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 ..." >&2; exit 1; }
@@ -238,8 +260,12 @@ $(VENV)/.made:
 pip_install = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 requirements = $(pip_install) --no-compile --require-hashes $(addprefix -r ,$^)
 
-$(VENV)/.requirements: requirements/dev.txt | $(VENV)/.made
-	$(requirements)
+# uv fetches and unpacks side by side, in half of pip's processor time. It does not read pip's settings:
+# where these name another index, or another certificate, pip does the work.
+$(VENV)/.requirements: requirements/dev.txt requirements/uv.txt | $(VENV)/.made
+	$(pip_install) --no-compile --require-hashes -r requirements/uv.txt
+	$(BIN)/uv pip install --quiet --no-cache --python $(BIN)/python --require-hashes -r $< \
+		|| $(pip_install) --no-compile --require-hashes -r $<
 	rm -rf build
 	@touch $@
 
