@@ -10,7 +10,7 @@ from shardbus.core.errors import Refused
 from shardbus.core.namespace import property as entity_property
 from shardbus.core.namespace.access import LISTEN, MANAGE, SEND, AccessRule
 from shardbus.core.namespace.description import STATUSES
-from shardbus.core.namespace.entity import Entity, QueueSpec, spread_fragments
+from shardbus.core.namespace.entity import Entity, EntitySpec, spread_fragments
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.property import (
     DESTINATION,
@@ -25,8 +25,8 @@ from shardbus.core.namespace.property import (
     properties_of,
 )
 from shardbus.core.namespace.tier import DAY_MS, INFINITE_MS
-from shardbus.gateway.http.atom.described import CONNECT
 from shardbus.gateway.http.atom.descriptions import DESCRIPTION_OF, Shown, entity_entry, fill_spec
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.entries import ATOM, FeedWriter, read_description
 from shardbus.gateway.http.atom.markup import escaped, parse
 from shardbus.gateway.http.moment import format_duration, parse_duration
@@ -61,7 +61,7 @@ VALUES: dict[str, st.SearchStrategy[int] | st.SearchStrategy[str]] = {
 
 @st.composite
 def entities(draw: st.DrawFn) -> Entity:
-    entity = Entity(1, "q", QueueSpec(), 1000)
+    entity = Entity(1, "q", EntitySpec(), 1000)
     entity.kind = draw(st.sampled_from([QUEUE, TOPIC, SUBSCRIPTION]))
     for each in properties_of(entity.kind):
         value = draw(VALUES[each.form])
@@ -82,7 +82,7 @@ def document(entity: Entity) -> str:
 
 @given(entities())
 def test_a_client_that_sends_back_what_it_was_shown_changes_nothing(entity: Entity) -> None:
-    read = QueueSpec()
+    read = EntitySpec()
     shown = document(entity)
 
     fill_spec(entity.kind, read, read_description(shown.encode(), DESCRIPTION_OF[entity.kind]))
@@ -132,7 +132,7 @@ PIECES = st.one_of(
 def test_any_bytes_are_a_description_or_refused(body: bytes) -> None:
     try:
         described = read_description(body)
-        fill_spec(QUEUE, QueueSpec(), described)
+        fill_spec(QUEUE, EntitySpec(), described)
     except Refused as refusal:
         assert refusal.message
 

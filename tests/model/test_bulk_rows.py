@@ -40,14 +40,15 @@ from shardbus.core.message import DEAD_LETTER_LINE, DEFERRED, Entry
 from shardbus.core.properties import pack
 from shardbus.gateway.flight.reading.batches import BatchMaker, wanted_for
 from shardbus.gateway.flight.reading.rows import Rows
-from shardbus.gateway.flight.reading.schema import COLUMNS, EXTRA_COLUMNS
+from shardbus.gateway.flight.reading.schema import COLUMNS, EXTRA_COLUMNS, SESSION_STATE
 from shardbus.gateway.flight.reading.schema import TEXT as TEXT_TYPE
 from shardbus.gateway.flight.reading.schema import TEXTS as TEXTS_TYPE
 from shardbus.gateway.flight.reading.values import plain_of
 from shardbus.message.scan import scan_message
 
 NULL = b"\x40"
-ALL = [*COLUMNS, *EXTRA_COLUMNS]
+# The state of a session is not in its messages.
+ALL = [name for name in (COLUMNS | EXTRA_COLUMNS) if name != SESSION_STATE]
 # Mostly short, now and then longer than what one byte can tell.
 TEXT = st.one_of(st.text(st.characters(exclude_categories=["Cs"]), max_size=8), st.just("é" * 200))
 TEXTS = st.none() | TEXT

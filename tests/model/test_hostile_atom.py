@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shardbus.broker.access.sas import mint_token
 from shardbus.core.errors import Refused
-from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.entries import ATOM
 from shardbus.gateway.http.atom.markup import DEPTH_MAX, INSTANCE, escaped
 from shardbus.gateway.http.server.message import HttpRequest, HttpResponse

@@ -15,7 +15,7 @@ from shardbus.core.namespace.rule_spec import (
     correlation_filter,
     sql_filter,
 )
-from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.markup import INSTANCE, escaped, parse
 from shardbus.gateway.http.atom.rule_markup import read_rule, write_rule
 from shardbus.gateway.http.atom.typed_markup import SCHEMA

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -44,6 +45,7 @@ from shardbus.stores.postgres.store import PostgresStore
 from shardbus.stores.sqlite.store import SqliteStore
 from tests.support.postgres import TEMPLATE, server
 
+WAIT_S = 30.0
 ENQUEUED_AT_MS = 1_700_000_000_000
 KINDS = ("memory", "sqlite-full", "sqlite-relaxed", "postgres")
 # All that it takes to add a kind of store, beside its package (CONTRIBUTING.md).
@@ -415,7 +417,7 @@ class Pen:
     def append_reserved(
         self, payloads: Sequence[bytes], counters: Sequence[int], scheduled_at_ms: int
     ) -> list[Entry]:
-        """Scheduled messages under numbers that were given out before."""
+        """Messages under numbers that were given out before; NEVER_MS: active ones."""
         entries = self.append(payloads, scheduled_at_ms=scheduled_at_ms, counters=counters)
         self.changes[-1] = AppendReserved(entries)
         return entries
@@ -537,3 +539,26 @@ def read_all(store: MessageStore, fragment: FragmentId, line: int = MAIN_LINE) -
             return found
         after = max(page.damaged + numbers(page.entries))
     raise AssertionError("the line does not end")
+
+
+class Committing(threading.Thread):
+    """A commit on a thread of its own; what it raised is raised by `done`."""
+
+    def __init__(self, store: PostgresStore, pen: Pen) -> None:
+        super().__init__()
+        self._store = store
+        self._commit = pen.commit()
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._store.commit([self._commit])
+        except BaseException as error:  # noqa: BLE001 - it is told to whoever asks
+            self._error = error
+
+    def done(self) -> None:
+        self.join(WAIT_S)
+        assert not self.is_alive()
+        if self._error is not None:
+            raise self._error

@@ -235,3 +235,17 @@ def test_bits_of_ranges() -> None:
     assert ask.bits(9, 5) == 0
     assert ask.bits(25, 10) == -1
     assert [number for number in range(1, 22) if ask.wants(number)] == [3, 4, 5, 8, 20, 21]
+
+
+def test_the_state_of_a_session_is_read_whatever_its_spelling(tmp_path: Path) -> None:
+    """P2."""
+    store = SqliteStore(tmp_path / "store.db", durability="relaxed")
+    pen = Pen(FragmentId(1, 0))
+    store.create([pen.fragment])
+    pen.set_state("Red", b"state")
+    pen.write(store)
+
+    with BulkReader(tmp_path / "store.db") as reader:
+        local = reader.local(pen.fragment)
+        assert [reader.state(local, name) for name in ("RED", "blue")] == [b"state", None]
+    store.close()

@@ -92,6 +92,21 @@ def test_a_message_comes_later_under_a_number_that_was_given_out_before(
     assert case.store.read_payloads(pen.fragment, numbers(late)) == [None, b"later"]
 
 
+def test_active_messages_that_come_late_are_read_at_their_places(case: StoreCase, pen: Pen) -> None:
+    """P5: a subscription is filled with what its topic published before it existed."""
+    given = pen.reserve(3)
+    pen.append([b"live", b"more"])
+    pen.write(case.store)
+    late = pen.append_reserved([b"a", b"b", b"c"], given, NEVER_MS)
+    late[2].line, late[2].reason = DEAD_LETTER_LINE, "tested"
+    pen.write(case.store)
+    case.reopen()
+
+    assert [e.payload for e in read_all(case.store, pen.fragment)] == [b"a", b"b", b"live", b"more"]
+    dead = read_all(case.store, pen.fragment, DEAD_LETTER_LINE)
+    assert [(e.payload, e.reason) for e in dead] == [(b"c", "tested")]
+
+
 def test_what_comes_late_may_be_removed_or_changed_in_the_same_commit(
     store: MessageStore, pen: Pen
 ) -> None:

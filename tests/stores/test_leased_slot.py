@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,16 +17,21 @@ from shardbus.broker.cluster.leased_slot import LeasedSlot
 from shardbus.core.cluster.keeper import Keeper
 from shardbus.core.cluster.statement import Take
 from shardbus.stores.base.cluster import Making
-from shardbus.stores.base.moving import LEFT, Mark
+from shardbus.stores.base.move_mark import LEFT, Mark
 from shardbus.stores.base.store import Fenced, FragmentId, MessageStore, StoreError
 from shardbus.stores.postgres.cluster import Cluster, open_cluster
 from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.writer import SlotWriter
 from tests.stores.harness import Pen, read_all
 from tests.support.postgres import server
+from tests.support.waiting import wait_until
 
 FRAGMENT = FragmentId(7, 3)
 WAIT_S = 30.0
+WAITING = """
+SELECT pid FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND application_name = 'shardbus broker-0'
+"""
 
 
 class Board:
@@ -129,25 +134,30 @@ def test_a_commit_whose_connection_was_lost_is_stored_once(case: Case) -> None:
     assert case.link.fetch("SELECT commits FROM slot")[0][0] == 5
 
 
+@contextmanager
+def waiting_commit(case: Case, store: MessageStore) -> Iterator[None]:
+    """A commit waits in the database until the block ends, and is stored then."""
+    pen = Pen(FRAGMENT)
+    store.create([FRAGMENT])
+    pen.append([b"0"])
+    blocking = Link(case.link.address, {"search_path": "shardbus"})
+    blocking.execute("BEGIN; LOCK TABLE chunk IN SHARE MODE")
+    committing = threading.Thread(target=lambda: store.commit([pen.commit()]))
+    committing.start()
+    wait_until(lambda: len(case.link.fetch(WAITING)) == 1)
+    yield
+    blocking.close()
+    committing.join(WAIT_S)
+    assert not committing.is_alive()
+    assert bodies(store) == [b"0"]
+
+
 def test_a_commit_that_is_cut_off_while_it_waits_is_sent_again(case: Case) -> None:
     """R40"""
 
     def work(case: Case, store: MessageStore) -> None:
-        pen = Pen(FRAGMENT)
-        store.create([FRAGMENT])
-        pen.append([b"0"])
-        blocking = Link(case.link.address, {"search_path": "shardbus"})
-        blocking.execute("BEGIN; LOCK TABLE chunk IN SHARE MODE")
-        committing = threading.Thread(target=lambda: store.commit([pen.commit()]))
-        committing.start()
-        waiting = "SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        while not case.link.fetch(waiting):
-            pass
-        case.terminate("shardbus broker-0")
-        blocking.close()
-        committing.join(WAIT_S)
-        assert not committing.is_alive()
-        assert bodies(store) == [b"0"]
+        with waiting_commit(case, store):
+            case.terminate("shardbus broker-0")
 
     case.run(work)
 
@@ -171,24 +181,10 @@ def test_a_commit_that_hangs_does_not_outlive_the_other_connections(case: Case) 
     """R40: that of a server which answers nobody any more would hang for ever."""
 
     def work(case: Case, store: MessageStore) -> None:
-        pen = Pen(FRAGMENT)
-        store.create([FRAGMENT])
-        pen.append([b"0"])
-        blocking = Link(case.link.address, {"search_path": "shardbus"})
-        blocking.execute("BEGIN; LOCK TABLE chunk IN SHARE MODE")
-        committing = threading.Thread(target=lambda: store.commit([pen.commit()]))
-        committing.start()
-        waiting = """
-        SELECT pid FROM pg_stat_activity
-        WHERE wait_event_type = 'Lock' AND application_name = 'shardbus broker-0'
-        """
-        wait_until(lambda: len(case.link.fetch(waiting)) == 1)
-        first = case.link.fetch(waiting)
-        case.terminate("shardbus a lease")
-        wait_until(lambda: case.link.fetch(waiting) not in (first, []))
-        blocking.close()
-        committing.join(WAIT_S)
-        assert bodies(store) == [b"0"]
+        with waiting_commit(case, store):
+            first = case.link.fetch(WAITING)
+            case.terminate("shardbus a lease")
+            wait_until(lambda: case.link.fetch(WAITING) not in (first, []))
 
     case.run(work)
 
@@ -266,13 +262,6 @@ def test_who_stands_still_in_a_transaction_does_not_keep_the_next_owner_waiting(
 def _create(store: MessageStore) -> None:
     with suppress(StoreError):
         store.create([FRAGMENT])
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_what_a_node_serves_is_kept_for_it_also_after_its_connections_were_lost(

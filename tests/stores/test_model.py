@@ -167,7 +167,7 @@ class StoreMachine(RuleBasedStateMachine):
         counter = data.draw(st.sampled_from(self.reserved[at]))
         self.reserved[at].remove(counter)
         entry = self._entry(at, counter, b"%d." % self.tally + b"x" * size, NEVER_MS)
-        entry.state = SCHEDULED
+        entry.state = data.draw(st.sampled_from([SCHEDULED, ACTIVE]))
         self.pending[at].append(AppendReserved([entry]))
 
     @rule(at=fragment_indexes, data=st.data())

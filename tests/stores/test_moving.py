@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from shardbus.app.server.data_directory import data_directory
 from shardbus.app.server.store_kinds import stores_of
 from shardbus.core.fragment.change import StagePut
 from shardbus.core.namespace.access import SEND, AccessRule
-from shardbus.core.namespace.entity import Entity, FragmentHome, QueueSpec
+from shardbus.core.namespace.entity import Entity, EntitySpec, FragmentHome
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.stores.base.package import Stores
 from shardbus.stores.base.store import FragmentId, StoreError
@@ -63,7 +63,7 @@ def filled_directory(directory: Path) -> Path:
 
 
 def _queue() -> Entity:
-    made = Entity(7, "q", QueueSpec(), 1000)
+    made = Entity(7, "q", EntitySpec(), 1000)
     made.fragments = [FragmentHome(number, number // 2) for number in range(4)]
     made.hash_starts = even_hash_starts(4)
     return made
@@ -107,10 +107,10 @@ def moved(*arguments: str | Path) -> dict[str, object]:
     return found
 
 
-def contents(stores: Stores) -> dict[str, object]:
-    """All that those who serve would see."""
+def contents(stores: Stores, names: Sequence[str] = ()) -> dict[str, object]:
+    """All that those who serve would see; of some stores, or of all."""
     found: dict[str, object] = {}
-    for name in stores.names():
+    for name in names or stores.names():
         kept = stores.open_store(name)
         kept.join(MINE, is_empty_expected=False)
         found[name] = everything(kept.store)

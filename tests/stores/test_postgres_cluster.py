@@ -11,6 +11,7 @@ import pytest
 from shardbus.app.server.store_kinds import cluster_of, stores_of
 from shardbus.stores.base.cluster import Making, SharedStores
 from shardbus.stores.base.store import OtherBuild, StoreError
+from shardbus.stores.postgres import cluster as postgres_cluster
 from shardbus.stores.postgres.link import Address, Link
 from tests.support.postgres import LOCKED, server
 from tests.unit.stores.test_catalogue import entity
@@ -60,6 +61,27 @@ def test_whoever_comes_later_joins_whatever_it_would_have_made(databases: list[s
 
     assert (later.cluster_id, later.slot_count, later.secret) == (MINE, 6, first.secret)
     assert [store.shown for store in later.stores] == [store.shown for store in first.stores]
+
+
+def test_two_nodes_that_make_a_cluster_at_once_make_the_same_one(
+    databases: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R41: the other node claims the first database after this one has found both of them free."""
+    claim = postgres_cluster._claim
+    making = Making("full", 3, OTHER, b"other")
+
+    def late(address: Address, cluster_id: str, index: int, stores: int, own: Making) -> None:
+        if index == 0:
+            claim(address, OTHER, index, stores, making)
+        claim(address, cluster_id, index, stores, own)
+
+    monkeypatch.setattr(postgres_cluster, "_claim", late)
+
+    cluster = made(urls(databases))
+
+    assert cluster.cluster_id == OTHER
+    for name in databases:
+        assert ask(name, "SELECT cluster_id FROM cluster") == [(OTHER,)]
 
 
 def test_a_cluster_that_was_half_made_is_completed(databases: list[str]) -> None:

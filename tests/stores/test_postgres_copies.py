@@ -14,6 +14,9 @@ import pytest
 
 from shardbus.app.server.store_kinds import stores_of
 from shardbus.core.fragment.change import StagePut
+from shardbus.core.lifecycle.journal import Journal
+from shardbus.core.lifecycle.rows import CONSUME, unpacked
+from shardbus.core.limits import LIFECYCLE_MS_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.stores.base.bulk import BulkAsk
 from shardbus.stores.base.store import FragmentId, MessageStore, StoreError, UnknownFragment
@@ -89,10 +92,37 @@ def test_a_bulk_read_gives_what_browsing_gives(case: PostgresCase, seed: int) ->
             assert read_in_bulk(source, fragment, ask) == browsed(case.store, fragment, ask)
         assert source.first_number(source.local(SHARED[0]), 0, MAIN_LINE) == 1
         assert source.is_current()
+        sessionful = source.local(SESSIONFUL)
+        kept = [source.state(sessionful, name.upper()) for name in SESSIONS]
+        assert kept == [case.store.read_state(SESSIONFUL, name) for name in SESSIONS]
+        assert any(kept)
         with pytest.raises(UnknownFragment):
             source.local(FragmentId(99, 0))
     with pytest.raises(StoreError, match="holds no store broker-7 yet"):
         PostgresBulk(case.address, 7)
+
+
+def test_lifecycle_records_are_read_in_bulk_with_the_oldest_that_is_kept(
+    case: PostgresCase,
+) -> None:
+    """P8, R39"""
+    pen = Pen(SHARED[1])
+    journal = Journal(None, 1_000, is_on=True)
+    for number in range(1, 5):
+        journal.at_ms += LIFECYCLE_MS_MAX // 2
+        journal.gone(CONSUME, [number])
+        pen.changes += journal.take()
+    case.store.commit([pen.commit()])
+
+    with PostgresBulk(case.address, 0) as source:
+        slab = source.blocks(source.local(SHARED[1]), 0, 100)
+        nothing = source.blocks(source.local(SHARED[0]), 0, 100)
+
+    assert slab.first == journal.first > 1
+    assert slab.numbers == list(range(journal.first, 5))
+    kept = [unpacked(data).numbers for data in slab.blocks if data is not None]
+    assert kept == [[number] for number in slab.numbers]
+    assert (slab.until, nothing.first, nothing.numbers) == (100, 1, [])
 
 
 def test_a_bulk_reader_cannot_write(case: PostgresCase) -> None:

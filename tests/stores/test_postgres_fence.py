@@ -22,10 +22,8 @@ from shardbus.stores.postgres.link import Address, Link, LinkLost, Row
 from shardbus.stores.postgres.schema import prepare, settings_of
 from shardbus.stores.postgres.slots import make_slot
 from shardbus.stores.postgres.store import PostgresStore
-from tests.stores.harness import Pen, PostgresCase, read_all
+from tests.stores.harness import WAIT_S, Committing, Pen, PostgresCase, read_all
 from tests.support.postgres import TEMPLATE, PostgresServer, needed_binaries
-
-WAIT_S = 30.0
 
 
 def payloads(store: PostgresStore, fragment: FragmentId) -> list[bytes | None]:
@@ -45,29 +43,6 @@ def locked(case: PostgresCase, table: str) -> Iterator[None]:
         yield
     finally:
         link.close()
-
-
-class Committing(threading.Thread):
-    """A commit on a thread of its own; what it raised is raised by `done`."""
-
-    def __init__(self, store: PostgresStore, pen: Pen) -> None:
-        super().__init__()
-        self._store = store
-        self._commit = pen.commit()
-        self._error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._store.commit([self._commit])
-        except BaseException as error:  # noqa: BLE001 - it is told to whoever asks
-            self._error = error
-
-    def done(self) -> None:
-        self.join(WAIT_S)
-        assert not self.is_alive()
-        if self._error is not None:
-            raise self._error
 
 
 def wait_for(case: PostgresCase, condition: str) -> None:

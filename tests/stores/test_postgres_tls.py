@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from shardbus.app.server.node_authority import Authority, make_authority, read_authority
-from shardbus.app.server.node_name import BROKER, NodeName
+from shardbus.app.server.node.authority import Authority, make_authority, read_authority
+from shardbus.app.server.node.name import BROKER, NodeName
 from shardbus.app.server.store_kinds import stores_of
 from shardbus.broker.clock import SystemClock
 from shardbus.stores.base.store import StoreError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,44 +14,20 @@ from shardbus.stores.sqlite import store as sqlite
 from shardbus.stores.sqlite.database import open_reader
 from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Pen, SqliteCase, numbers, without_payload
+from tests.stores.step_meter import StepMeter
 
 FRAGMENT = FragmentId(7, 3)
-STEP = 10
-
-
-class Meter:
-    """Counts what the reading connection of a store does."""
-
-    def __init__(self) -> None:
-        self.connections: list[sqlite3.Connection] = []
-        self.ticks = 0
-        self.statements: list[str] = []
-
-    def open_reader(self, path: Path) -> sqlite3.Connection:
-        connection = open_reader(path)
-        connection.set_progress_handler(self._tick, STEP)
-        connection.set_trace_callback(self.statements.append)
-        return connection
-
-    def _tick(self) -> int:
-        self.ticks += 1
-        return 0
-
-    def steps(self, action: Callable[[], object]) -> int:
-        before = self.ticks
-        action()
-        return (self.ticks - before) * STEP
 
 
 @pytest.fixture
-def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
-    made = Meter()
+def meter(monkeypatch: pytest.MonkeyPatch) -> StepMeter:
+    made = StepMeter()
     monkeypatch.setattr(sqlite, "open_reader", made.open_reader)
     return made
 
 
 @pytest.fixture
-def case(meter: Meter, tmp_path: Path) -> SqliteCase:
+def case(meter: StepMeter, tmp_path: Path) -> SqliteCase:
     # Recent chunks are scanned; with few of them the rest of the cost shows.
     return SqliteCase(tmp_path / "store.db", "relaxed", recent_max=8)
 
@@ -76,7 +50,7 @@ def page(store: SqliteStore, line: int, after: int, count_max: int) -> list[int]
 
 @pytest.mark.parametrize("per_commit", [1, 50])
 def test_a_page_costs_the_same_in_a_long_line(
-    case: SqliteCase, meter: Meter, per_commit: int
+    case: SqliteCase, meter: StepMeter, per_commit: int
 ) -> None:
     """D3: cost depends on what is returned, not on how many messages wait."""
     pen = filled(case, 1_000, per_commit)
@@ -92,7 +66,9 @@ def test_a_page_costs_the_same_in_a_long_line(
     assert far <= 2 * near
 
 
-def test_passed_messages_that_were_deferred_cost_nothing(case: SqliteCase, meter: Meter) -> None:
+def test_passed_messages_that_were_deferred_cost_nothing(
+    case: SqliteCase, meter: StepMeter
+) -> None:
     pen = filled(case, 200, 20)
     store = case.store
     assert isinstance(store, SqliteStore)
@@ -113,7 +89,7 @@ def test_passed_messages_that_were_deferred_cost_nothing(case: SqliteCase, meter
     assert beyond <= 2 * before
 
 
-def test_dead_letters_cost_what_is_read_of_them(case: SqliteCase, meter: Meter) -> None:
+def test_dead_letters_cost_what_is_read_of_them(case: SqliteCase, meter: StepMeter) -> None:
     pen = filled(case, 2_000, 50)
     store = case.store
     assert isinstance(store, SqliteStore)
@@ -134,7 +110,7 @@ def test_dead_letters_cost_what_is_read_of_them(case: SqliteCase, meter: Meter) 
     assert many <= 2 * few
 
 
-def test_the_next_due_moment_is_found_without_a_search(case: SqliteCase, meter: Meter) -> None:
+def test_the_next_due_moment_is_found_without_a_search(case: SqliteCase, meter: StepMeter) -> None:
     pen = filled(case, 100, 10)
     store = case.store
     for _ in range(60):
@@ -166,7 +142,7 @@ def test_due_queries_use_their_index(tmp_path: Path, table: str) -> None:
 
 
 def test_heads_are_read_without_bodies_and_cost_no_more_the_larger_those_are(
-    case: SqliteCase, meter: Meter
+    case: SqliteCase, meter: StepMeter
 ) -> None:
     """Claims are made from heads, so that a bulk reader does not read everything twice (D10)."""
     case.store.create([FRAGMENT])
@@ -204,7 +180,7 @@ def test_heads_are_read_without_bodies_and_cost_no_more_the_larger_those_are(
 
 
 def test_claimed_chunks_are_passed_over_without_being_opened(
-    case: SqliteCase, meter: Meter
+    case: SqliteCase, meter: StepMeter
 ) -> None:
     case.store.create([FRAGMENT])
     pen = Pen(FRAGMENT)

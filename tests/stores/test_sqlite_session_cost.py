@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -12,53 +11,27 @@ import pytest
 from shardbus.core.message import Entry
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.sqlite import store as sqlite
-from shardbus.stores.sqlite.database import open_reader, open_writer
+from shardbus.stores.sqlite.database import open_reader
 from tests.stores.harness import Pen, SqliteCase, without_payload
+from tests.stores.step_meter import StepMeter
 
 FRAGMENT = FragmentId(7, 3)
 FEW = 1_000
 MANY = 100_000
 PER_COMMIT = 2_000
-STEP = 10
 BYTES_MAX = 1 << 20
 
 
-class Meter:
-    """Counts what both connections of a store do."""
-
-    def __init__(self) -> None:
-        self.ticks = 0
-
-    def open_reader(self, path: Path) -> sqlite3.Connection:
-        return self._metered(open_reader(path))
-
-    def open_writer(self, path: Path, durability: str, reserve_bytes: int) -> sqlite3.Connection:
-        return self._metered(open_writer(path, durability, reserve_bytes))
-
-    def _metered(self, connection: sqlite3.Connection) -> sqlite3.Connection:
-        connection.set_progress_handler(self._tick, STEP)
-        return connection
-
-    def _tick(self) -> int:
-        self.ticks += 1
-        return 0
-
-    def steps(self, action: Callable[[], object]) -> int:
-        before = self.ticks
-        action()
-        return (self.ticks - before) * STEP
-
-
 @pytest.fixture
-def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
-    made = Meter()
+def meter(monkeypatch: pytest.MonkeyPatch) -> StepMeter:
+    made = StepMeter()
     monkeypatch.setattr(sqlite, "open_reader", made.open_reader)
     monkeypatch.setattr(sqlite, "open_writer", made.open_writer)
     return made
 
 
 @pytest.fixture
-def case(meter: Meter, tmp_path: Path) -> Iterator[SqliteCase]:
+def case(meter: StepMeter, tmp_path: Path) -> Iterator[SqliteCase]:
     opened = SqliteCase(tmp_path / "store.db", "relaxed")
     opened.store.create([FragmentId(6, 0), FRAGMENT, FragmentId(8, 0)])
     yield opened
@@ -128,7 +101,7 @@ def name(at: int) -> str:
     return f"{at * 7919 % 99991:05d}-{at}"
 
 
-def test_a_session_costs_the_same_among_many(case: SqliteCase, meter: Meter) -> None:
+def test_a_session_costs_the_same_among_many(case: SqliteCase, meter: StepMeter) -> None:
     """R26: many thousand sessions without a scan per accept."""
     sessions = Sessions(case)
     actions = (sessions.page, sessions.defer_and_return, sessions.state, sessions.accept)
@@ -149,7 +122,7 @@ def test_a_session_costs_the_same_among_many(case: SqliteCase, meter: Meter) -> 
 
 
 def test_a_session_with_many_messages_is_read_from_where_it_is_asked_for(
-    case: SqliteCase, meter: Meter
+    case: SqliteCase, meter: StepMeter
 ) -> None:
     pen = Pen(FRAGMENT)
 
@@ -191,7 +164,7 @@ def test_a_session_with_many_messages_is_read_from_where_it_is_asked_for(
 
 
 def test_what_is_due_costs_what_is_returned_among_many_scheduled(
-    case: SqliteCase, meter: Meter
+    case: SqliteCase, meter: StepMeter
 ) -> None:
     """R21: a million scheduled messages must not make each tick slower."""
     pen = Pen(FRAGMENT)
@@ -220,7 +193,7 @@ def test_what_is_due_costs_what_is_returned_among_many_scheduled(
     assert meter.steps(lambda: case.store.load(FRAGMENT)) <= 1.2 * load
 
 
-def test_remembering_costs_the_same_after_many(case: SqliteCase, meter: Meter) -> None:
+def test_remembering_costs_the_same_after_many(case: SqliteCase, meter: StepMeter) -> None:
     pen = Pen(FRAGMENT)
 
     def remember(at: int) -> None:

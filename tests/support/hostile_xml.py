@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.entries import ATOM
 
 BODY_BYTES = 1024 * 1024

@@ -11,7 +11,6 @@ import atexit
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +23,7 @@ import pytest
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.schema import prepare
+from tests.support.ports import free_port
 
 DEBIAN: Final = Path("/usr/lib/postgresql")
 MEMORY: Final = Path("/dev/shm")
@@ -96,7 +96,7 @@ class PostgresServer:
     def start(self, *options: str, is_same_port: bool = False) -> None:
         """Start it, and wait until it answers; `options` are for `postgres`."""
         if not is_same_port:
-            self.port = _free_port()
+            self.port = free_port()
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 self._command(
@@ -107,6 +107,8 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.directory,
+                # Ctrl-C is for us, who may still need the server.
+                start_new_session=True,
             )  # fmt: skip
         deadline = time.monotonic() + START_S
         while not self._answers():
@@ -124,6 +126,16 @@ class PostgresServer:
         else:
             process.send_signal(how)
         process.wait(STOP_S)
+
+    @property
+    def pid(self) -> int:
+        """Of the process whose children serve the connections."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def remove(self) -> None:
         self.stop()
@@ -205,12 +217,6 @@ def needed_binaries() -> Path:
             pytest.fail(text)
         pytest.skip(text)
     return found
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
 
 
 def _kill_all(pid: int) -> None:

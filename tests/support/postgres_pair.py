@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from tests.support.postgres import STANDBY, PostgresServer, needed_binaries
+from tests.support.waiting import wait_until
 
-WAIT_S: Final = 60.0
+# Nodes of a cluster have two connections for each slot, and lanes and tests some more. In the file,
+# which the standby copies: it may not have fewer, however often it is started.
+CONFIGURATION: Final = "max_connections = 200\n"
 IN_STEP: Final = "SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'"
 
 
@@ -23,23 +25,18 @@ def primary_and_standby(
     primary, standby = PostgresServer(binaries, root), PostgresServer(binaries, root)
     try:
         primary.make()
+        with (primary.data / "postgresql.conf").open("a", encoding="ascii") as settings:
+            settings.write(CONFIGURATION)
         primary.start()
         standby.make_standby(primary)
         standby.start()
         primary.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'")
         primary.execute("SELECT pg_reload_conf()")
-        _wait_until(lambda: primary.number(IN_STEP) == 1)
+        wait_until(lambda: primary.number(IN_STEP) == 1)
         yield primary, standby
     finally:
         standby.remove()
         primary.remove()
-
-
-def _wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def either(primary: PostgresServer, standby: PostgresServer) -> str:

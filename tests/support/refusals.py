@@ -23,7 +23,7 @@ def refusal_of(kind: ErrorKind, *named: str) -> Iterator[pytest.ExceptionInfo[Re
 def unavailability(
     *named: str, is_unknown: bool = False
 ) -> Iterator[pytest.ExceptionInfo[Unavailable]]:
-    """The block must end with something out of reach, whose text names these; `is_unknown` when it
+    """The block must end with something unreachable whose text names these; `is_unknown` when it
     may have been done all the same.
     """
     with pytest.raises(Unavailable) as caught:

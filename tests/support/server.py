@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from shardbus.app.cli.sas import parse_connection_string
+from tests.support.ports import free_port
 
 COMMAND: Final = (str(Path(sys.executable).with_name("shardbus")), "serve")
 START_TIMEOUT_S: Final = 120.0
@@ -157,7 +157,9 @@ class Server:
 
     def _arguments(self) -> list[str]:
         amqp_port, http_port = (
-            (self._ready.amqp_port, self._ready.http_port) if self._ready else (0, 0)
+            (self._ready.amqp_port, self._ready.http_port)
+            if self._ready
+            else (free_port(), free_port())
         )
         ports = ["--amqp-port", str(amqp_port), "--http-port", str(http_port), "--tls-port", "0"]
         # A bulk lane is a process more, which few tests have a use for.
@@ -242,14 +244,6 @@ def _kill_group(pid: int) -> None:
     # The server leads a group of its own, so that nothing it started can outlive a test.
     with suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def free_port() -> int:
-    """A port that nobody listens on, for the one setting where 0 means off."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _read_ready(line: str) -> Ready:

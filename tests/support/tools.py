@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 JS: Final = Path(__file__).parents[1] / "conformance/js"
+LINTERS: Final = Path(__file__).parents[2] / "build/linters/bin"
 
 
 def needed_program(name: str, target: str) -> str:
@@ -21,6 +22,12 @@ def needed_program(name: str, target: str) -> str:
     if found is None:
         pytest.skip(f"there is no {name}, so this is left out: `make {target}` installs it")
     return found
+
+
+def needed_linter(name: str) -> str:
+    """A linter of the files of `deploy`, from the machine or as `make linters` installs it."""
+    own = LINTERS / name
+    return str(own) if own.exists() else needed_program(name, "linters")
 
 
 def needed_node() -> str:

@@ -1,8 +1,8 @@
 """How `make test` divides the tests between workers.
 
-The tests of a file share their server and stay together. Workers that all took tests that wait
-would leave the processor idle, and workers that all took those that compute would share it later:
-so files of both kinds take turns, the slow ones first.
+The tests of a file share their server and stay together, except those of a few slow files. Workers
+that all took tests that wait would leave the processor idle, and workers that all took those that
+compute would share it later: so files of both kinds take turns, the slow ones first.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,14 @@ from typing import Final
 from xdist.scheduler import LoadFileScheduling
 
 # Real processes and clients: seconds of waiting for locks, timeouts and the SDKs' own pauses.
-WAITING: Final = ("tests/chaos/", "tests/durability/", "tests/conformance/")
+WAITING: Final = (
+    "tests/conformance/test_sdks.py",
+    "tests/chaos/",
+    "tests/durability/",
+    "tests/conformance/",
+)
+# Each test waits for half a minute; a second pair of servers costs less.
+SPREAD: Final = ("tests/conformance/test_sdks.py",)
 # These compute, the slowest first; what is not named comes last.
 WORKING: Final = (
     "spark/tests/",
@@ -27,9 +34,17 @@ SPARK: Final = "spark/tests/in one Spark"
 IN_SPARK: Final = frozenset(
     f"spark/tests/test_{name}.py"
     for name in (
-        *("bad_input", "capture_tables", "conditions_in_spark", "fidelity"),
+        *(
+            "backfill",
+            "bad_input",
+            "bad_pipelines",
+            "capture_rules",
+            "capture_tables",
+            "conditions_in_spark",
+        ),
+        "fidelity",
         *("large_publications", "many_tasks", "replay", "rules_in_spark", "sink", "spark"),
-        "triage",
+        *("lifecycle_pipeline", "records", "transforms", "triage"),
     )
 )
 
@@ -37,6 +52,8 @@ IN_SPARK: Final = frozenset(
 def share_of(nodeid: str) -> str:
     """Tests of one share are run by one worker, one after another."""
     file = nodeid.partition("::")[0]
+    if file in SPREAD:
+        return nodeid
     return SPARK if file in IN_SPARK else file
 
 

@@ -5,6 +5,7 @@ from typing import get_args
 
 from shardbus.broker.wire import commands
 from shardbus.broker.wire import exchange as answers
+from shardbus.core import declared
 from shardbus.core.fragment.command import ClientCommand, Reply
 from tests.tidy.source import python_files
 
@@ -19,6 +20,15 @@ def test_a_command_takes_at_most_four_files() -> None:
         found = [path.name for path in python_files("src") if _names(path.read_text("utf-8"), name)]
 
         assert 0 < len(found) < FILES_MAX, f"{name} is in {found}, and there is the version"
+
+
+def test_a_family_takes_a_folder_and_three_lines() -> None:
+    families = [name for name in vars(declared) if name.startswith("OF_")]
+
+    assert len(families) > 7
+    for number in families:
+        outside = {path.name for path in python_files("src") if _names(path.read_text(), number)}
+        assert outside <= {"declared.py", "command.py", "fragment.py"}, f"{number}: {outside}"
 
 
 def test_the_wire_names_only_what_is_written_by_hand() -> None:

@@ -11,6 +11,8 @@ _HERE = Path(__file__)
 _NOTES = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|\bpdb\.set_trace|\bbreakpoint\(")
 _PATHS = re.compile(r"(?<![\w.])/(root|home|work|opt|Users)/\w")
 _ELSEWHERE = re.compile(r"\b[Rr]eference §?\d|\b[Ii]ssue \d")
+_CITED = re.compile(r"(?<![\w./`\"#-])[DPR]\d{1,2}(?![\w`\"])")
+_ROWS = re.compile(r"^\| ([DPR]\d+) \|", re.MULTILINE)
 _INDEXES = re.compile(r"--(extra-)?index-url|--find-links|\bfile://|\"resolved\"")
 _IGNORES = re.compile(r"#\s*(type: ignore|noqa|fmt: off)")
 _REASONED = re.compile(r"# type: ignore\[[a-z-, ]+\]  # \w|# noqa: [A-Z0-9, ]+(  # \w| - \w)")
@@ -30,6 +32,22 @@ def test_no_text_holds_a_leftover(what: str, pattern: re.Pattern[str]) -> None:
         if pattern.search(line)
     ]
 
+    assert offences == []
+
+
+def test_every_requirement_and_principle_that_is_cited_has_its_row() -> None:
+    pages = (ROOT / "docs" / "conformance.md", ROOT / "docs" / "internals" / "principles.md")
+    rows = {row for page in pages for row in _ROWS.findall(page.read_text(encoding="utf-8"))}
+    offences = [
+        f"{cited} in {shown(path, number)}"
+        for path in text_files()
+        if path.suffix in (".py", ".md")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        for cited in _CITED.findall(line)
+        if cited not in rows
+    ]
+
+    assert {"D1", "P1", "R1"} <= rows
     assert offences == []
 
 

@@ -84,9 +84,9 @@ from shardbus.core.namespace.rule_spec import correlation_filter
 from shardbus.gateway.flight.reading.batches import BatchMaker, wanted_for
 from shardbus.gateway.flight.reading.rows import Rows
 from shardbus.gateway.flight.writing.sinking import check_written, drafts_of
-from shardbus.gateway.http.api.message_document import message_document
-from shardbus.gateway.http.api.message_draft import read_draft
-from shardbus.gateway.http.api.messages_schemas import NewMessage
+from shardbus.gateway.http.api.messages.message import message_document
+from shardbus.gateway.http.api.messages.sending import read_draft
+from shardbus.gateway.http.api.messages.documents import NewMessage
 from shardbus.gateway.http.document import Reader, write
 from shardbus.gateway.http.messaging.broker_properties import read_broker_properties
 from shardbus.gateway.http.messaging.sent import SentDraft, encode_draft

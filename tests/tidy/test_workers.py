@@ -1,11 +1,19 @@
 """How tests are divided between workers: whole files, one Spark, waiting beside working."""
 
-from tests.support.workers import IN_SPARK, SPARK, in_turns, share_of
+from tests.support.workers import IN_SPARK, SPARK, SPREAD, in_turns, share_of
 from tests.tidy.source import ROOT
 
 
 def test_the_tests_of_a_file_stay_together() -> None:
     assert share_of("tests/unit/core/test_lock.py::test_a[x::y]") == "tests/unit/core/test_lock.py"
+
+
+def test_the_tests_of_slow_files_are_spread() -> None:
+    [file] = SPREAD
+
+    assert (ROOT / file).exists()
+    assert share_of(f"{file}::test_a[go]") != share_of(f"{file}::test_a[java]")
+    assert in_turns(["tests/chaos/test_d.py", f"{file}::test_a[go]"])[0].startswith(file)
 
 
 def test_the_files_that_need_a_spark_of_this_process_share_one() -> None:

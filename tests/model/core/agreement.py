@@ -24,6 +24,7 @@ from shardbus.core.messages.command import COMPLETE, NO_SESSION
 from shardbus.core.properties import unpack
 from shardbus.core.sessions.command import AcceptSession, NoSession, ReleaseSession, SessionAccepted
 from tests.model.core.model import Model, is_same
+from tests.model.core.replay import counted, replayed
 from tests.unit.core.desk import Desk, rules
 
 LINES = (MAIN_LINE, DEAD_LETTER_LINE)
@@ -39,6 +40,7 @@ lines = st.sampled_from(LINES)
 
 class AgreeingMachine(RuleBasedStateMachine):
     requires_session = False
+    records_lifecycle = False
     # Whether what is published in bites is sent as soon as it can be.
     publishes_on = True
 
@@ -63,6 +65,7 @@ class AgreeingMachine(RuleBasedStateMachine):
             dead_letters_on_expiration=dead_letters_on_expiration,
             requires_session=self.requires_session,
             duplicate_window_ms=WINDOW_MS if detects_duplicates else 0,
+            lifecycle=self.records_lifecycle,
         )
         self.bounds = _small_bounds() if is_small else _large_bounds()
         self.detects_duplicates = detects_duplicates
@@ -75,6 +78,17 @@ class AgreeingMachine(RuleBasedStateMachine):
         self.once_deferred: list[int] = []
         self.sent = 0
         self.commits = 0
+
+    @invariant()
+    def the_records_tell_the_state(self) -> None:
+        """P8"""
+        if not self.records_lifecycle:
+            return
+        fragment = self.desk.fragment
+        told = replayed(self.desk.shelf.kept.stages, [fragment._journal._rows])
+        assert told.counts() == counted(fragment)
+        assert len(told.locked) == fragment.locked()
+        assert told.duplicates == fragment.counters.duplicates
 
     # Time, pages, commits and crashes.
 
@@ -252,6 +266,8 @@ class AgreeingMachine(RuleBasedStateMachine):
                 and each.state == ACTIVE
             ]
             if not active or self.model.holder(name) is not None:
+                continue
+            if self.model.claimer(name) is not None:
                 continue
             is_ahead = table.has_tail and (min(active) > table.end or table._must_restart)
             assert name in table._known or is_ahead

@@ -19,10 +19,13 @@ def is_same(one: str | None, other: str | None) -> bool:
 
 
 class Hold:
-    """A session in somebody's hands."""
+    """A session in somebody's hands; `shared` takes it over, if anything does."""
 
-    def __init__(self, session_id: str, token: bytes, until_ms: int) -> None:
+    def __init__(
+        self, session_id: str, token: bytes, until_ms: int, shared: bytes | None = None
+    ) -> None:
         self.session_id = session_id
+        self.shared = shared
         self.token = token
         self.until_ms = until_ms
 
@@ -186,6 +189,27 @@ class Model:
     def holder(self, session_id: str) -> Hold | None:
         return next((hold for hold in self.holds if is_same(hold.session_id, session_id)), None)
 
+    def claimer(self, session_id: str) -> ReaderModel | None:
+        """Who has claimed messages of a session, and so holds it."""
+        for each in self.messages:
+            is_of_it = each.line == MAIN_LINE and is_same(each.session_id, session_id)
+            if each.reader is not None and is_of_it:
+                return each.reader
+        return None
+
+    def claimable(self, line: int, reader: ReaderModel | None, now_ms: int) -> list[Modelled]:
+        """What a reader may claim: nothing of sessions that somebody else holds."""
+        if line != MAIN_LINE or all(each.session_id is None for each in self.messages):
+            return self.available(line, None, now_ms)
+        names = {e.session_id for e in self.messages if e.session_id is not None}
+        open_to = [
+            each
+            for name in names
+            if self.holder(name) is None and self.claimer(name) in (None, reader)
+            for each in self.available(line, name, now_ms)
+        ]
+        return sorted(dict.fromkeys(open_to), key=lambda each: each.number)
+
     def free_sessions(self, now_ms: int) -> set[str]:
         """Sessions that nobody holds, with something to hand out, as the first of it is spelled."""
         found: dict[str, str] = {}
@@ -194,6 +218,7 @@ class Model:
             if (
                 name is not None
                 and self.holder(name) is None
+                and self.claimer(name) is None
                 and each in self.available(MAIN_LINE, name, now_ms)
             ):
                 found.setdefault(name.lower(), name)

@@ -13,7 +13,8 @@ from shardbus.core.errors import (
     SERVER_BUSY,
     Refused,
 )
-from shardbus.core.limits import OWNER_MS_MAX
+from shardbus.core.limits import CLAIM_RUNS_PER_SESSION, OWNER_MS_MAX
+from shardbus.core.message import MAIN_LINE
 from shardbus.core.messages.command import Done
 from shardbus.core.readers.command import (
     Claim,
@@ -141,12 +142,17 @@ class ReaderMachine(FragmentMachine):
         bytes_max: int,
         done: int = 0,
     ) -> None:
+        self.look_at_clocks()
         now_ms = self.desk.now_ms
         reader = self.model.reader(line, name)
-        available = self.model.available(line, None, now_ms)
+        available = self.model.claimable(line, reader, now_ms)
         ending = reader.open[0] if reader and reader.open and reader.open[0] <= done else 0
-        run_count = self.run_count((reader, ending) if reader and ending else None)
-        room = min(count_max, self.bounds.claim_runs_max - run_count)
+        without = (reader, ending) if reader and ending else None
+        room = min(
+            count_max,
+            self.bounds.claim_runs_max - self.run_count(without),
+            self.sessions_max(line) - self.session_count(without),
+        )
 
         reply = self.ask(Claim(line, name, owner, ordinal, count_max, bytes_max, done))
 
@@ -174,6 +180,9 @@ class ReaderMachine(FragmentMachine):
             self.model.complete(reader)
         assert reply.completed == reader.completed
         self.settle_down()
+
+    def look_at_clocks(self) -> None:
+        """Nothing that a reader may claim depends on a clock that nobody has read."""
 
     def take_claim(
         self, reader: ReaderModel, ordinal: int, expected: list[Modelled], reply: Claimed
@@ -321,6 +330,7 @@ class ReaderMachine(FragmentMachine):
             own = [each for each in claimed if each.reader is reader]
             assert (status.claims, status.claimed) == (len(reader.open), len(own))
         assert self.run_count() <= self.bounds.claim_runs_max
+        assert self.session_count() <= self.sessions_max(MAIN_LINE)
 
     # What both sides know.
 
@@ -340,6 +350,21 @@ class ReaderMachine(FragmentMachine):
             assert refusal.kind is INVALID_ARGUMENT
         else:
             assert refusal.kind is (CLAIM_LOST if ordinal in reader.lost else CLAIM_COMPLETED)
+
+    def sessions_max(self, line: int) -> int:
+        """How many sessions claims may hold; elsewhere nothing is bounded by it."""
+        if line != MAIN_LINE or not self.requires_session:
+            return 1 << 30
+        return self.bounds.claim_runs_max // CLAIM_RUNS_PER_SESSION
+
+    def session_count(self, without: tuple[ReaderModel, int] | None = None) -> int:
+        """How many sessions the claims have, or all but one of them."""
+        claimed = {
+            (e.reader, e.ordinal, e.session_id.lower())
+            for e in self.model.messages
+            if e.reader and e.line == MAIN_LINE and e.session_id is not None
+        }
+        return sum((reader, ordinal) != without for reader, ordinal, _ in claimed)
 
     def run_count(self, without: tuple[ReaderModel, int] | None = None) -> int:
         """How many pieces the claims have, or all but one of them."""

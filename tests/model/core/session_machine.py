@@ -14,8 +14,9 @@ from shardbus.core.message import (
     MAIN_LINE,
     Message,
 )
-from shardbus.core.messages.command import Done, Renewed, Send
+from shardbus.core.messages.command import COMPLETE, Done, Renewed, Send, Settle
 from shardbus.core.sessions.command import (
+    SHARED,
     AcceptSession,
     GetState,
     NoSession,
@@ -41,27 +42,61 @@ class SessionMachine(FragmentMachine):
 
         assert isinstance(reply, Refused) and reply.kind is NOT_ALLOWED
 
-    @rule(session_id=names)
-    def accept(self, session_id: str) -> None:
+    @rule(session_id=names, is_shared=st.booleans())
+    def accept(self, session_id: str, is_shared: bool = False) -> None:
         # As a runner does before commands: accepting ends only the holds that are in its way.
         self.pass_time(0, is_noticed=True)
         now_ms = self.desk.now_ms
 
-        reply = self.ask(AcceptSession(session_id, self.desk.seed()))
+        sharing = SHARED if is_shared else None
+        reply = self.ask(AcceptSession(session_id, self.desk.seed(), sharing))
 
         if isinstance(reply, Refused):
             if reply.kind is SESSION_CANNOT_BE_LOCKED:
                 hold = self.model.holder(session_id)
-                assert hold is not None and hold.until_ms > now_ms
+                is_held = hold is not None and hold.until_ms > now_ms
+                assert is_held or self.model.claimer(session_id) is not None
             else:
                 assert reply.kind is SERVER_BUSY
                 held = [hold for hold in self.model.holds if hold.until_ms > now_ms]
                 assert len(held) >= self.bounds.sessions_held_max
             return
         self.model.end_overdue(now_ms)
-        assert self.model.holder(session_id) is None
+        assert self.model.holder(session_id) is None and self.model.claimer(session_id) is None
         assert isinstance(reply, SessionAccepted) and reply.session_id == session_id
         self.take_hold(reply)
+        if is_shared:
+            self.model.holds[-1].shared = reply.token
+        self.settle_down()
+
+    @rule(session_id=names, chosen=choice, is_right=st.booleans())
+    def take_over(self, session_id: str, chosen: int, is_right: bool) -> None:
+        self.pass_time(0, is_noticed=True)
+        now_ms = self.desk.now_ms
+        if is_right and not any(hold.shared for hold in self.model.holds):
+            self.accept(session_id, True)
+        known = [hold for hold in self.model.holds if hold.shared is not None]
+        token = known[chosen % len(known)].shared if known else None
+        if is_right and known:
+            session_id = known[chosen % len(known)].session_id.upper()
+        hold = self.model.holder(session_id)
+
+        reply = self.ask(AcceptSession(session_id, self.desk.seed(), token or b"of nobody"))
+
+        if hold is None or hold.until_ms <= now_ms:
+            assert isinstance(reply, Refused) and reply.kind is SESSION_LOCK_LOST
+            return
+        if token is None or hold.shared != token:
+            assert isinstance(reply, Refused) and reply.kind is SESSION_CANNOT_BE_LOCKED
+            return
+        assert isinstance(reply, SessionAccepted) and reply.session_id == session_id
+        assert reply.locked_until_ms == now_ms + LOCK_MS
+        former = hold.token
+        hold.session_id, hold.token, hold.until_ms = session_id, reply.token, now_ms + LOCK_MS
+        self.holds.append(reply.token)
+        locked = [each.token for each in self.model.messages if each.hold is hold]
+        refused = self.ask(Settle(COMPLETE, locked, session=former))
+        assert isinstance(refused, Refused) and refused.kind is SESSION_LOCK_LOST
         self.settle_down()
 
     def hold_one(self, session_id: str) -> None:

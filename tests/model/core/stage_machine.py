@@ -13,6 +13,7 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
 )
+from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE
 from shardbus.core.limits import PRODUCER_ONCE_KEPT_MS, STAGE_MS_MIN
 from shardbus.core.message import NEVER_MS, Message
 from shardbus.core.messages.command import Done
@@ -273,7 +274,8 @@ class StageMachine(FragmentMachine):
         if self.desk.is_pending():
             return
         assert self.desk.fragment.is_publishing == bool(self.model.publishing)
-        kept = {name: sorted(pieces) for name, pieces in self.desk.shelf.kept.stages.items()}
+        stages = self.desk.shelf.kept.stages
+        kept = {name: sorted(stages[name]) for name in stages if name != LIFECYCLE_STAGE}
         expected = {stage.name: sorted(stage.pieces) for stage in self.model.stages.values()}
         assert kept == expected
 

@@ -14,6 +14,7 @@ from shardbus.core.limits import STAGE_MS_MIN
 from tests.model.core.machine import FragmentMachine
 from tests.model.core.reader_machine import ReaderMachine
 from tests.model.core.session_machine import SessionMachine
+from tests.model.core.session_reader_machine import SessionReaderMachine
 from tests.model.core.stage_machine import StageMachine
 
 # A planted bug need only be found; making its example small can take minutes.
@@ -37,6 +38,9 @@ TestFragmentWithSessions.settings = SETTINGS
 
 TestFragmentWithReaders = ReaderMachine.TestCase
 TestFragmentWithReaders.settings = SETTINGS
+
+TestFragmentWithReadersOfSessions = SessionReaderMachine.TestCase
+TestFragmentWithReadersOfSessions.settings = SETTINGS
 
 TestFragmentWithStages = StageMachine.TestCase
 TestFragmentWithStages.settings = SETTINGS

@@ -8,9 +8,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from shardbus.broker.fragment.answers import Answer
 from shardbus.core.errors import Unavailable
-from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
-from shardbus.core.messages.command import ABANDON, COMPLETE, Sent
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
+from shardbus.core.messages.command import ABANDON, COMPLETE, Send, Sent
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.namespace.rule_spec import RuleSpec, correlation_filter, default_rule
 from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.house import House
@@ -62,6 +62,10 @@ class Modelled:
         self.wish = wish
         self.waiting: list[bytes] = []
         self.dead: list[bytes] = []
+        # How much was published before it, whether its rules changed, and how far it is filled.
+        self.born = 0
+        self.is_changed = False
+        self.filled = 0
 
     def publish(self, payloads: list[bytes]) -> None:
         """The first copies in the order of the messages, then the further ones."""
@@ -70,11 +74,21 @@ class Modelled:
         line += [payload for payload, count in zip(payloads, counts, strict=True) if count]
         line += [payload for payload, count in zip(payloads, counts, strict=True) if count > 1]
 
+    def fill(self, numbered: list[tuple[int, bytes]]) -> None:
+        """Earlier messages come before all others; their further copies come last."""
+        missed = [each for each in numbered if each[0] > self.filled]
+        wanted = [(number, payload) for number, payload in missed if self.wish.copies(payload)]
+        self.filled = max([self.filled, *(number for number, _ in wanted)])
+        payloads = [payload for _, payload in wanted]
+        line = self.dead if self.wish.is_deadly() else self.waiting
+        line[:0] = payloads
+        line += [payload for payload in payloads if self.wish.copies(payload) > 1]
+
 
 class TopicMachine(RuleBasedStateMachine):
     @initialize(has_duplicates=st.booleans())
     def start(self, has_duplicates: bool) -> None:
-        spec = QueueSpec()
+        spec = EntitySpec()
         spec.requires_duplicate_detection = has_duplicates
         self.house = House()
         self.topic = Topic(self.house, spec=spec)
@@ -83,6 +97,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.model: dict[str, Modelled] = {}
         self.scheduled: list[tuple[int, bytes]] = []
         self.published = 0
+        self.history: list[tuple[int, bytes]] = []
 
     # Who subscribes.
 
@@ -94,6 +109,7 @@ class TopicMachine(RuleBasedStateMachine):
         if name not in self.model:
             self.topic.subscribe(name, *wish.rules())
             self.model[name] = Modelled(wish)
+            self.model[name].born = len(self.history)
 
     @precondition(lambda self: self.model)
     @rule(chosen=choices, is_under_way=st.booleans())
@@ -121,14 +137,48 @@ class TopicMachine(RuleBasedStateMachine):
         self.topic.subscriptions[name] = old.with_rules(wish.rules(), self.published)
         self.topic.tell()
         self.model[name].wish = wish
+        self.model[name].is_changed = True
 
     # What is published.
 
     @rule(colors=st.lists(st.sampled_from(COLORS), min_size=1, max_size=4), label=choices)
     def publish(self, colors: list[str], label: int) -> None:
         payloads = [self.new_payload(color, COLORS[label % 3]) for color in colors]
-        self.topic.publish(*payloads)
+        sent = self.topic.publish(*payloads)
+        self.history += [(sent.first + at, payload) for at, payload in enumerate(payloads)]
         self.note_published(payloads)
+
+    @precondition(lambda self: self.model)
+    @rule(chosen=choices, color=st.sampled_from(COLORS))
+    def put_into_one_subscription(self, chosen: int, color: str) -> None:
+        """P7: whatever its rules say, and although the topic knows the id."""
+        name = self.chosen(chosen)
+        payload = self.new_payload(color, color)
+        for _ in range(2):
+            self.send_to(name, [(0, payload)])
+            self.model[name].waiting.append(payload)
+            self.note_due()
+
+    @precondition(lambda self: self.model and self.history)
+    @rule(chosen=choices, skipped=st.integers(0, 5), is_all=st.booleans())
+    def fill(self, chosen: int, skipped: int, is_all: bool) -> None:
+        """P5: a part of what was published before the subscription, again and again."""
+        name = self.chosen(chosen)
+        modelled = self.model[name]
+        before = self.history[: modelled.born][skipped:]
+        since = [] if modelled.is_changed or not is_all else self.history[modelled.born :]
+        self.send_to(name, before + since)
+        modelled.fill(before)
+        self.note_due()
+
+    def send_to(self, name: str, numbered: list[tuple[int, bytes]]) -> None:
+        entity_id = self.topic.subscriptions[name].entity_id
+        messages = [
+            Message(payload, message_id="known", subscription_id=entity_id, past_number=number)
+            for number, payload in numbered
+        ]
+        answer = self.house.answer(self.topic.runner(), Send(messages))
+        assert isinstance(answer, Sent)
 
     @rule(colors=st.lists(st.sampled_from(COLORS), min_size=2, max_size=6))
     def publish_many_at_once(self, colors: list[str]) -> None:
@@ -260,3 +310,14 @@ TestTopic.settings = settings(
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow],
 )
+
+
+def test_what_came_live_in_several_copies_is_not_filled_in_again() -> None:
+    """P5: the machine found it; the first copy was known, and the others came again."""
+    state = TopicMachine()
+    state.start(has_duplicates=False)
+    state.subscribe(color="red", kind=158)
+    state.publish(colors=["red"], label=0)
+    state.fill(chosen=0, is_all=True, skipped=0)
+    state.the_store_holds_what_the_lists_hold()
+    state.teardown()

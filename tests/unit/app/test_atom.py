@@ -12,7 +12,7 @@ from shardbus.app.cli.entities.atom import (
     read_error,
     write_entity,
 )
-from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.entries import ATOM
 
 ENTRY = """<entry xmlns="http://www.w3.org/2005/Atom"><id>https://bus/q1</id>

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from shardbus.app.cli.main import main
 from shardbus.app.server.front import ready_line
 from shardbus.app.server.settings import TABLE, load
-from shardbus.gateway.http.api.system import Ports
+from shardbus.gateway.http.api.operations.system import Ports
 from shardbus.gateway.listening.tls import server_context
 
 

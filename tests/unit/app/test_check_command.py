@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from shardbus.app.cli.main import main
 from shardbus.app.server.data_directory import data_directory
-from shardbus.core.namespace.entity import Entity, FragmentHome, QueueSpec
+from shardbus.core.namespace.entity import Entity, EntitySpec, FragmentHome
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.sqlite.catalogue import SqliteCatalogue
@@ -36,7 +36,7 @@ def data_dir(tmp_path: Path) -> Path:
     directory = tmp_path / "data"
     directory.mkdir()
     filled(directory / "broker-0.db")
-    entity = Entity(FRAGMENTS[0].entity_id, "Orders", QueueSpec(), 1)
+    entity = Entity(FRAGMENTS[0].entity_id, "Orders", EntitySpec(), 1)
     entity.fragments = [FragmentHome(fragment.number, 0) for fragment in FRAGMENTS]
     entity.hash_starts = even_hash_starts(len(FRAGMENTS))
     catalogue = SqliteCatalogue(directory / "catalogue.db", now_ms=1)

@@ -12,6 +12,7 @@ from shardbus.app.cli.console import Console, counted, run_command, size_text
 from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.cli.groups import first_sentence
 from shardbus.app.cli.main import main
+from shardbus.app.cli.tables import list_text
 from tests.support.refusals import check_named
 
 LOCAL = "Endpoint=sb://there:1;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true"
@@ -136,3 +137,17 @@ def test_a_command_or_option_that_was_probably_meant_is_named(words: list[str], 
 
     assert result.exit_code == 2
     assert "Did you mean" in result.output and guess in result.output
+
+
+def test_a_list_fits_the_terminal_and_is_whole_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R31: programs need whole names."""
+    rows = [("NAME", "STATUS"), ("n" * 120, "Active")]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    piped = list_text(rows, cut={"NAME": 12})
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = list_text(rows, cut={"NAME": 12})
+
+    assert "n" * 120 in piped
+    assert max(map(len, shown.splitlines())) == 80

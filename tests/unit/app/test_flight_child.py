@@ -11,7 +11,7 @@ import pytest
 from shardbus.app.server import flight_child
 from shardbus.app.server.flight_child import FlightChild, flight_port, flight_url, is_secure
 from shardbus.app.server.settings import Settings, load
-from tests.support.server import free_port
+from tests.support.ports import free_port
 
 NO_CERTIFICATE = (Path("chain.pem"), Path("key.pem"))
 

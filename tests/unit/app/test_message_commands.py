@@ -218,17 +218,63 @@ def test_numbers_that_are_no_dead_letters_are_told(run: Run) -> None:
     assert "locked: 9" in result.stderr
 
 
-def test_sessions_are_listed_to_the_last(run: Run) -> None:
+def test_sessions_are_listed_to_the_last(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """R26."""
     page: Document = {"sessions": [{"session_id": "a"}], "skip": 0}
 
     assert json.loads(run(Script(page), "sessions", "q", "--json").stdout) == [{"session_id": "a"}]
-    assert run(Script(page), "sessions", "q").stdout.split() == ["SESSION", "a"]
+    none = run(Script({"sessions": [], "skip": 0}), "sessions", "q")
+    assert (none.stdout, "no sessions" in none.stderr) == ("", True)
+    held: Document = {
+        "session_id": "s" * 90, "messages": 7, "size_bytes": 2_048,
+        "oldest_at": "2026-01-02T03:04:05Z", "locked_until": "2026-01-02T03:05:05Z",
+    }  # fmt: skip
+    whole = run(Script({"sessions": [held], "skip": 0, "is_counted": True}), "sessions", "q")
+    partly = run(Script({"sessions": [held], "skip": 0, "is_counted": False}), "sessions", "q")
+    assert whole.stdout.splitlines()[1].split()[1:] == [
+        "7", "2.0", "KB", "2026-01-02T03:04:05Z", "2026-01-02T03:05:05Z",
+    ]  # fmt: skip
+    assert "≥ 7" in partly.stdout, "more may have been there"
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = run(Script({"sessions": [held], "skip": 0}), "sessions", "q")
+    assert max(map(len, narrow.stdout.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_every_shell_has_a_script_that_asks_us(shell: str) -> None:
     assert f"_SHARDBUS_COMPLETE={shell}_complete" in script_of(main, shell)
+
+
+def test_names_of_access_rules_and_destinations_are_completed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R31"""
+    script = Script({"access_rules": [{"name": "reader"}, {"name": "Root"}]})
+    monkeypatch.setattr(ClientAccess, "api", lambda access, timeout_s: script.api())
+    command = _command("sas", "rule", "show")
+    [name] = [one for one in command.params if one.name == "name"]
+    context = click.Context(command)
+
+    assert [one.value for one in name.shell_complete(context, "r")] == ["Root", "reader"]
+    context.params["entity"] = "orders"
+    name.shell_complete(context, "r")
+    assert script.lines() == ["GET access-rules", "GET entities/orders/access-rules"]
+
+    entities: Document = {"queues": [{"name": "orders"}], "topics": []}
+    monkeypatch.setattr(ClientAccess, "api", lambda access, timeout_s: Script(entities).api())
+    for words in (("queue", "create"), ("subscription", "update"), ("triage",)):
+        command = _command(*words)
+        [option] = [one for one in command.params if one.opts[0] in ("--forward-to", "--to")]
+        found = option.shell_complete(click.Context(command), "or")
+        assert [one.value for one in found] == ["orders"], words
+
+
+def _command(*words: str) -> click.Command:
+    found: click.Command = main
+    for word in words:
+        assert isinstance(found, click.Group)
+        found = found.commands[word]
+    return found
 
 
 def test_names_are_completed_from_the_bus(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from azure.servicebus import ServiceBusReceiver
 
-from shardbus.app.migrate.moving import walk
+from shardbus.app.migrate.line_move import walk
 
 PAGE = 2
 LOW, HIGH = 1 << 48, 2 << 48

@@ -3,7 +3,15 @@
 import pytest
 
 from shardbus.app.cli.failures import NotFound, ServerUnavailable
-from shardbus.app.cli.missing import ENTITY, QUEUE, RULE, SUBSCRIPTION, TOPIC, no_entity
+from shardbus.app.cli.missing import (
+    ENTITY,
+    QUEUE,
+    RULE,
+    SUBSCRIPTION,
+    TOPIC,
+    already_exists,
+    no_entity,
+)
 
 KNOWN = {
     (QUEUE, ""): ["orders", "invoices"],
@@ -57,3 +65,9 @@ def test_the_bus_is_not_asked_unless_somebody_reads_the_answer() -> None:
 
     with pytest.raises(NotFound):
         raise no_entity("ordrs", refuse)
+
+
+def test_a_name_that_is_taken_by_another_kind_is_told_so() -> None:
+    assert "as a queue" in already_exists("Orders", names, TOPIC).explained()
+    assert "update it" in already_exists("orders", names, QUEUE).explained()
+    assert "update it" in already_exists("news/Subscriptions/a", names, SUBSCRIPTION).explained()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.app.server.node_clock import APART_MS_MAX, clock_problem
+from shardbus.app.server.node.joining import APART_MS_MAX, clock_problem
 
 NOW_MS = 1_800_000_000_000
 

@@ -18,10 +18,10 @@ from click.testing import CliRunner
 
 from shardbus.app.cli.failures import Usage
 from shardbus.app.cli.main import main
-from shardbus.app.server import node_tls
-from shardbus.app.server.node_authority import make_authority, read_authority, write_node
-from shardbus.app.server.node_name import BROKER, GATEWAY, NodeName, node_names, refusal
-from shardbus.app.server.node_tls import NodeServer, NodeTls
+from shardbus.app.server.node import tls as node_tls
+from shardbus.app.server.node.authority import make_authority, read_authority, write_node
+from shardbus.app.server.node.name import BROKER, GATEWAY, NodeName, node_names, refusal
+from shardbus.app.server.node.tls import NodeServer, NodeTls
 from shardbus.broker.clock import SystemClock
 from shardbus.broker.wire.codec import FrameBuffer, decode
 from shardbus.broker.wire.frames import Reject
@@ -165,10 +165,10 @@ def test_a_gateway_that_is_none_of_ours_is_refused_and_both_are_told(
 def _refused(case: str, cluster: Cluster, tmp_path: Path) -> tuple[ssl.SSLContext, str, str]:
     """Who comes, what the server logs, and what the client hears."""
     if case == "cluster":
-        said = "its certificate is of the cluster 'test', and not of 'prod'"
+        said = "its certificate is for the cluster 'test', not for 'prod'"
         return _unchecked(cluster, "g", GATEWAY, cluster="test"), said, said
     if case == "role":
-        said = "its certificate is for the role broker, and not for gateway"
+        said = "its certificate is for the role broker, not for gateway"
         return _unchecked(cluster, "g", BROKER), said, said
     if case == "expired":
         context = _unchecked(cluster, "g", GATEWAY, days=1, since=-3 * DAY)
@@ -240,8 +240,8 @@ def test_a_broker_that_is_not_the_one_is_not_used(
             await dialled(cluster.node("g", GATEWAY), port)
         said = {
             "authority": "not signed by the authority of our cluster",
-            "role": "for the role gateway, and not for broker",
-            "name": "that of broker-1, and not of broker-0",
+            "role": "for the role gateway, not for broker",
+            "name": "for the node broker-1, not for broker-0",
             "plain": "does not speak TLS",
         }[case]
         assert said in str(refused.value)
@@ -252,7 +252,7 @@ def test_a_broker_that_is_not_the_one_is_not_used(
     with caplog.at_level(logging.WARNING):
         run(scene())
     if case == "authority":
-        assert "it ended the connection, and its log may say why" in caplog.text
+        assert "the peer closed the connection; its log may give the reason" in caplog.text
 
 
 def test_who_does_not_speak_tls_does_not_come_in(
@@ -271,7 +271,7 @@ def test_who_does_not_speak_tls_does_not_come_in(
 
     with caplog.at_level(logging.WARNING):
         run(scene())
-    assert "is refused: it does not speak TLS" in caplog.text
+    assert ": it does not speak TLS" in caplog.text
 
 
 def test_a_peer_that_tries_again_and_again_does_not_fill_the_log(
@@ -286,7 +286,7 @@ def test_a_peer_that_tries_again_and_again_does_not_fill_the_log(
 
     with caplog.at_level(logging.WARNING):
         run(scene())
-    assert caplog.text.count("is refused") == 1
+    assert caplog.text.count("refused a connection") == 1
 
 
 def test_new_files_are_used_without_a_restart(
@@ -313,7 +313,7 @@ def test_new_files_are_used_without_a_restart(
         (directory / "node.pem").write_text("nonsense")
         third = await connected()
         assert third.serial() == second.serial()
-        assert "the former certificate of this node stays in use" in caplog.text
+        assert "this node continues to use its previous certificate" in caplog.text
 
         # Another authority: first both are trusted, then all have new certificates.
         later = Cluster(tmp_path / "later")
@@ -383,7 +383,7 @@ def test_files_that_cannot_be_used_are_refused_by_name(cluster: Cluster, tmp_pat
     (mixed / "node-key.pem").write_bytes((good / "node-key.pem").read_bytes())
     for directory, role, why in (
         (tmp_path / "nothing", GATEWAY, "has no ca.pem"),
-        (good, BROKER, "is for gateway, and this process is a broker"),
+        (good, BROKER, "is for gateway, but this process is a broker"),
         (expired, GATEWAY, "and not now"),
         (mixed, GATEWAY, "does not belong to the certificate"),
     ):
@@ -395,7 +395,7 @@ def test_names_of_nodes() -> None:
     own = NodeName("prod", BROKER, "broker-0")
     assert node_names([str(own), "shardbus://prod/king/x", "spiffe://prod/broker/x"]) == [own]
     assert refusal([own], "prod", BROKER, "broker-0") == ""
-    assert "names no node" in refusal([], "prod", BROKER, None)
+    assert "does not name a node" in refusal([], "prod", BROKER, None)
 
 
 def test_the_commands_make_what_nodes_need(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`shardbus pipeline`: what is asked of the API, and what people see (P9)."""
 
+import io
 import json
 import time
 from typing import Protocol
@@ -9,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from shardbus.app.cli.access import ClientAccess
 from shardbus.app.cli.api_client import ApiClient, Document
-from shardbus.app.cli.entities.pipeline import wait_until_over, watch
+from shardbus.app.cli.entities.pipeline import StopNotice, wait_until_over, watch
 from shardbus.app.cli.entities.pipeline_view import duration, progress_line
 from shardbus.app.cli.failures import ServerUnavailable
 from shardbus.app.cli.main import main
@@ -123,7 +124,7 @@ def test_create_of_a_capture_says_only_what_was_given(run: Runner) -> None:
     ]
 
 
-def test_stop_waits_until_the_batch_has_ended_unless_told_not_to(run: Runner) -> None:
+def test_stop_waits_until_it_has_stopped_unless_told_not_to(run: Runner) -> None:
     script = Script(pipeline("stopping"), pipeline("stopping"), pipeline("stopped"))
 
     assert "stopped" in run(script, "stop", "archive").output
@@ -132,6 +133,16 @@ def test_stop_waits_until_the_batch_has_ended_unless_told_not_to(run: Runner) ->
     hasty = Script(pipeline("stopping"))
     assert "stopping" in run(hasty, "stop", "archive", "--no-wait").output
     assert len(hasty.asked) == 1
+
+
+def test_stop_may_finish_the_batch_and_says_when_that_failed(run: Runner) -> None:
+    """P9"""
+    script = Script(pipeline("stopping"), pipeline("stopped"))
+    assert run(script, "stop", "archive", "--finish").exit_code == 0
+    assert script.lines()[0] == "POST pipelines/archive/stop?finish=1"
+
+    failed = Script(pipeline("stopping"), {**pipeline("stopped"), "last_error": "there is no Java"})
+    assert run(failed, "stop", "archive", "--finish").exit_code == 1
 
 
 def test_list_and_status_show_rows_and_backlog(run: Runner) -> None:
@@ -149,9 +160,28 @@ def test_logs_and_delete(run: Runner) -> None:
     assert run(script, "logs", "archive", "--lines", "2").output == "one\ntwo\n"
     assert script.lines() == ["GET pipelines/archive/logs?top=2"]
 
-    gone = Script({"is_deleted": True})
-    assert run(gone, "delete", "archive", "--yes").output.startswith("deleted")
     assert run(Script(pipeline()), "delete", "archive").exit_code == 2
+
+
+def test_delete_completes_a_batch_that_was_cut_off_unless_it_is_abandoned(run: Runner) -> None:
+    """P4, P9"""
+    one = "pipelines/archive"
+    stopped: Document = pipeline("stopped")
+    gone: Document = {"is_deleted": True}
+    whole = Script(stopped, pipeline("stopping"), pipeline("stopping"), stopped, gone)
+    assert run(whole, "delete", "archive", "--yes").output.startswith("deleted")
+    assert whole.lines() == [
+        f"GET {one}", f"POST {one}/stop?finish=1", f"GET {one}", f"GET {one}", f"DELETE {one}",
+    ]  # fmt: skip
+
+    hasty = Script(stopped, gone)
+    run(hasty, "delete", "archive", "--yes", "--abandon")
+    assert hasty.lines() == [f"GET {one}", f"DELETE {one}?abandon=1"]
+
+    # One that runs is not stopped by the way.
+    running = Script(pipeline(), refusal(409, "Pipeline archive is running: stop it first."))
+    assert run(running, "delete", "archive", "--yes").exit_code == 1
+    assert running.lines() == [f"GET {one}", f"DELETE {one}"]
 
 
 def test_a_refusal_is_told_and_gives_an_exit_code(run: Runner) -> None:
@@ -212,3 +242,41 @@ def test_an_interrupt_ends_the_watching_and_a_stop_that_takes_too_long_is_told(
 
     with pytest.raises(ServerUnavailable, match="has not stopped"):
         wait_until_over(pipeline, lambda seconds: None)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        (
+            io.StringIO(),
+            "pipeline archive is stopping: its last batch is completed first, which may take "
+            "minutes\n",
+        ),
+        (Terminal(), "pipeline archive is stopping, 3 s"),
+    ],
+)
+def test_a_stop_that_takes_long_says_why_within_three_seconds(
+    stream: io.StringIO, expected: str
+) -> None:
+    """R31"""
+    states = iter([*["stopping"] * 40, "stopped"])
+    notice = StopNotice("archive", stream)
+    told_at: list[float] = []
+
+    def tell(waited_s: float) -> None:
+        notice.tell(waited_s)
+        if stream.getvalue() and not told_at:
+            told_at.append(waited_s)
+
+    found = wait_until_over(lambda: pipeline(next(states)), lambda seconds: None, tell)
+    notice.clear()
+
+    assert found["state"] == "stopped"
+    assert told_at[0] <= 3.0
+    assert expected in stream.getvalue()
+    assert stream.getvalue().count("minutes") <= 1

@@ -151,3 +151,16 @@ def test_a_failure_says_how_far_it_came() -> None:
         SendWork(repeat({"body": "x"}, 1000), 1000).run(
             Script(good, refusal(503, "busy")).api(), "q"
         )
+
+
+def test_a_message_without_a_session_is_refused_with_the_option_that_is_missing() -> None:
+    """R31"""
+    said = "The SessionId was not set on a message, and it cannot be sent to the entity."
+    script = Script(refusal(400, said))
+
+    with pytest.raises(Refused) as failure:
+        SendWork(repeat({"body": "x"}, 1), 1).run(script.api(), "carts")
+
+    assert str(failure.value) == (
+        "carts requires sessions, and a message has none: give --session ID"
+    )

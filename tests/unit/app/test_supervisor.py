@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardbus.app.server.supervisor import Child, Supervisor
+from tests.support.waiting import wait_until
 
 WAIT_S = 30.0
 SILENT_MS = 1_000
@@ -165,7 +166,7 @@ def test_nobody_is_killed_because_the_whole_machine_stood_still(tmp_path: Path) 
     with said.open("wb") as out:
         process = subprocess.Popen([sys.executable, "-c", supervisor], stdout=out)
     try:
-        _wait_for(lambda: said.read_text().count("\n") == 1, "the first line")
+        wait_until(lambda: said.read_text().count("\n") == 1, "the first line")
         pids = [process.pid, int(said.read_text().split()[1])]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
@@ -223,11 +224,4 @@ def test_children_see_the_end_of_their_input_when_the_supervisor_is_killed(tmp_p
 
         process.kill()
 
-    _wait_for(ended.exists, f"{ended}")
-
-
-def _wait_for(is_there: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_there():
-        assert time.monotonic() < deadline, f"{what} did not appear"
-        time.sleep(0.01)
+    wait_until(ended.exists, f"{ended}")

@@ -12,8 +12,8 @@ from shardbus.app.cli.console import Console
 from shardbus.app.cli.failures import Interrupted, NotFound, Refused, Usage
 from shardbus.app.cli.sas import Credential
 from shardbus.app.cli.triage import redrive as redriving
-from shardbus.app.cli.triage.analysis import entities_of, kept_report
-from shardbus.app.cli.triage.redrive import Redrive, found_group, read_wish
+from shardbus.app.cli.triage.analysis import entities_of, filters_of, kept_report
+from shardbus.app.cli.triage.redrive import Redrive, found_group, read_wish, undo
 from shardbus.app.cli.triage.view import shown
 from tests.support.refusals import check_named
 
@@ -73,7 +73,7 @@ class Bus:
         return {"name": target.rpartition("/")[2], "kind": kind, "created_at": self._created_at}
 
     def _numbers(self) -> Sequence[object]:
-        selection = self.jobs[-1]["selection"]
+        selection = self.jobs[-1].get("selection", {"numbers": [1, 2, 3]})
         assert isinstance(selection, Mapping)
         numbers = selection["numbers"]
         assert isinstance(numbers, Sequence)
@@ -105,6 +105,23 @@ def test_a_dry_run_changes_nothing_and_shows_what_would_be(
     assert "beware" in told
 
 
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_letters_that_expired_are_not_sent_to_expire_again_without_a_word(
+    capsys: pytest.CaptureFixture[str], is_applied: bool
+) -> None:
+    """P7: an entity that does not dead-letter them removes them after their time to live."""
+    told: list[str] = []
+    for repair in ("SET a = 2", "SET sys.TimeToLive = NULL"):
+        wish = read_wish("abc", (), {"repair": repair, "is_applied": is_applied})
+        assert wish is not None
+        group: Document = {**GROUP, "reason": "TTLExpiredException"}
+        redrive = Redrive(_api(Bus()), wish, group, lambda: iter([1]), pause=lambda _: None)
+        redrive.run(Console(is_json=False))
+        told.append(capsys.readouterr().out)
+
+    assert ["SET sys.TimeToLive = NULL' sends" in each for each in told] == [True, False]
+
+
 def test_letters_are_redriven_in_jobs_of_bounded_length(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -122,6 +139,37 @@ def test_letters_are_redriven_in_jobs_of_bounded_length(
     document = json.loads(capsys.readouterr().out)
     assert (document["redriven"], document["skipped"]) == (4, 3)
     assert document["warnings"] == ["beware"]
+
+
+@pytest.mark.parametrize(
+    ("target", "action"), [("/Orders/", "resubmit"), ("news/Subscriptions/eu", "move")]
+)
+def test_letters_go_where_they_are_wanted(target: str, action: str) -> None:
+    """P7"""
+    bus = Bus()
+
+    _redrive(bus, target=target, body_repair="SET a = 1", is_applied=True).run(
+        Console(is_json=True)
+    )
+
+    [job] = bus.jobs
+    assert (job["action"], job["destination"], job["mark"]) == (
+        action, target.strip("/"), "triage-abc",
+    )  # fmt: skip
+    assert job["edit"] == {"body_action": "SET a = 1"}
+
+
+def test_an_undo_asks_for_what_was_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P7"""
+    monkeypatch.setattr(redriving, "POLL_S", 0.0)
+    bus = Bus()
+
+    found = undo(_api(bus), ["orders", "other"], "abc", {"rate": 5})
+
+    assert bus.jobs == [{"action": "undo", "mark": "triage-abc", "rate_max": 5}] * 2
+    assert found == {"group": "abc", "undone": 4, "skipped": 2}
+    with pytest.raises(Refused):
+        undo(_api(Bus("failed")), ["orders"], "abc", {})
 
 
 def test_a_job_that_fails_is_told_with_what_was_done() -> None:
@@ -165,12 +213,14 @@ def test_an_interruption_stops_the_job() -> None:
     [
         ("", (), {"is_applied": True}, "--group"),
         ("", ("$.a=1",), {}, "--group"),
+        ("", (), {"target": "x"}, "--group"),
+        ("abc", (), {"undo": "abc"}, "--undo"),
         ("abc", ("$.a",), {}, r"\$\.a"),
         ("abc", ("$.a=text",), {}, "'text'"),
     ],
 )
 def test_options_that_make_no_sense_are_told_before_anything_is_read(
-    group: str, body_set: tuple[str, ...], options: dict[str, bool], told: str
+    group: str, body_set: tuple[str, ...], options: dict[str, str | int | bool | None], told: str
 ) -> None:
     with pytest.raises(Usage, match=told):
         read_wish(group, body_set, options)
@@ -211,3 +261,14 @@ def test_groups_are_shown_with_a_sample_and_what_was_left_out() -> None:
     assert "e.g. 1 m: {}" in text
     assert "and 1 smaller group" in text
     assert shown({**REPORT, "groups": []}, 1) == "there are no dead letters"
+
+
+def test_a_rule_is_one_of_subscriptions_and_is_parsed_before_spark_starts() -> None:
+    """P7, P5: one rule language."""
+    assert filters_of("  ") == ""
+    [[one]] = json.loads(filters_of("total > 100 AND sys.Label = 'x'"))
+    assert one[0] == "all"
+    for rule in ("total >", "newid() = 'x'"):
+        with pytest.raises(Usage) as refused:
+            filters_of(rule)
+        check_named(str(refused.value), "--rule")

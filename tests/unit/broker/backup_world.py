@@ -16,13 +16,14 @@ from shardbus.broker.backup.part import LocalPart, Still
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.fragment.storage import Storage
-from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.broker.namespace.namespace import Namespace
+from shardbus.broker.namespace.settings import NamespaceSettings
 from shardbus.broker.operations.asking import ask
 from shardbus.broker.operations.recovering import TransactionRecovery
 from shardbus.broker.operations.transactions import DECIDE_MS, TransactionPart, Transactor
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.messages.command import COMPLETE, Delivery, Receive, Received, Send, Settle
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
 from shardbus.core.transactions.command import Work
 from shardbus.stores.base.backup import Snapshot
@@ -145,7 +146,7 @@ class BackupWorld:
     def make_queues(self) -> None:
         """One on each broker at least."""
         for number in range(100):
-            self.run(self.namespace.create_queue(f"queue-{number}", QueueSpec()))
+            self.run(self.namespace.create_queue(f"queue-{number}", EntitySpec()))
             if {home for home, _ in self._homes()} == {0, 1}:
                 return
         raise AssertionError("all queues are on one broker")

@@ -153,3 +153,19 @@ class FakeHost:
 
 def _go_on() -> None:
     """Nothing happens at this step."""
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class CrashAt:
+    """Ends the process at the nth step from now on."""
+
+    def __init__(self, step: int) -> None:
+        self.steps_left = step
+
+    def __call__(self) -> None:
+        self.steps_left -= 1
+        if self.steps_left == 0:
+            raise Crash

@@ -14,8 +14,8 @@ from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
 from shardbus.core.messages.command import COMPLETE, Send, Sent
 from shardbus.core.namespace.entity import (
     Entity,
+    EntitySpec,
     FragmentHome,
-    QueueSpec,
     new_subscription,
     new_topic,
 )
@@ -95,9 +95,9 @@ def sql_rule(name: str, expression: str, action: str = "") -> RuleSpec:
 class Topic:
     """One topic at one broker; each subscription has as many fragments as the topic."""
 
-    def __init__(self, house: House, fragments: int = 1, spec: QueueSpec | None = None) -> None:
+    def __init__(self, house: House, fragments: int = 1, spec: EntitySpec | None = None) -> None:
         self.house = house
-        self.entity = new_topic(TOPIC_ID, "news", spec or QueueSpec(), 1)
+        self.entity = new_topic(TOPIC_ID, "news", spec or EntitySpec(), 1)
         self.entity.fragments = [FragmentHome(number, 0) for number in range(fragments)]
         self.entity.hash_starts = list(range(fragments))
         self.numbers = list(range(fragments))
@@ -123,10 +123,10 @@ class Topic:
     def reader(self, name: str, number: int = 0) -> Runner:
         return self.broker.runner(self.subscriptions[name], number)
 
-    def subscribe(self, name: str, *rules: RuleSpec, spec: QueueSpec | None = None) -> Entity:
+    def subscribe(self, name: str, *rules: RuleSpec, spec: EntitySpec | None = None) -> Entity:
         """A subscription with fragments; without rules given it gets everything."""
         self._last_id += 1
-        made = new_subscription(self._last_id, self.entity, name, spec or QueueSpec(), 1)
+        made = new_subscription(self._last_id, self.entity, name, spec or EntitySpec(), 1)
         made.rules = list(rules) or [default_rule(1)]
         self.house.disk.create([FragmentId(made.entity_id, number) for number in self.numbers])
         self.subscriptions[name] = made

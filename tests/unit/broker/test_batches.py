@@ -8,15 +8,15 @@ import pytest
 from shardbus.broker.fragment.answers import Answer, ReplyTo
 from shardbus.broker.operations.recovering import RECOVER_MS
 from shardbus.broker.routing.batches import BatchSpread
+from shardbus.broker.routing.key_turns import KeyTurns, Turn
 from shardbus.broker.routing.outbox import DOUBT_MS_MAX
-from shardbus.broker.routing.turns import KeyTurns, Turn
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.fragment.command import Command
 from shardbus.core.fragment.records import DECISION, FINISHED, PREPARED
 from shardbus.core.limits import PROMISE_LATE_MS
 from shardbus.core.message import Message
 from shardbus.core.messages.command import NO_SESSION, Send, Sent
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.sequence import fragment_of
 from shardbus.core.transactions.command import Finish
 from shardbus.stores.base.store import FragmentId
@@ -338,7 +338,7 @@ STEPS = 16
 @pytest.fixture
 def brokers() -> Iterator[TwoBrokers]:
     brokers = TwoBrokers()
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.is_partitioned = True
     brokers.run(brokers.namespace.create_queue("parted", spec))
     yield brokers

@@ -3,7 +3,8 @@
 from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
-from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.broker.namespace.namespace import Namespace
+from shardbus.broker.namespace.settings import NamespaceSettings
 from shardbus.core.message import Message
 from shardbus.core.messages.command import Send
 from shardbus.core.namespace.entity import Entity

@@ -16,7 +16,7 @@ from shardbus.broker.fragment.runner import AVAILABLE
 from shardbus.broker.fragment.storage import Storage
 from shardbus.broker.remote.endpoint import Endpoint
 from shardbus.core.cluster.keeper import Keeper
-from shardbus.core.namespace.entity import Entity, FragmentHome, QueueSpec, new_subscription
+from shardbus.core.namespace.entity import Entity, EntitySpec, FragmentHome, new_subscription
 from shardbus.core.namespace.entity import new_topic as topic_of
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.rule_spec import default_rule
@@ -29,14 +29,14 @@ SLOT = 3
 
 
 def a_topic() -> Entity:
-    topic = topic_of(1, "news", QueueSpec(), 1)
+    topic = topic_of(1, "news", EntitySpec(), 1)
     topic.fragments = [FragmentHome(0, SLOT)]
     topic.hash_starts = even_hash_starts(1)
     return topic
 
 
 def subscription(entity_id: int) -> Entity:
-    made = new_subscription(entity_id, TOPIC, f"s{entity_id}", QueueSpec(), entity_id)
+    made = new_subscription(entity_id, TOPIC, f"s{entity_id}", EntitySpec(), entity_id)
     made.rules = [default_rule(1)]
     return made
 

@@ -13,10 +13,20 @@ from shardbus.broker.wire import codec as wire
 from shardbus.broker.wire import commands as wire_commands
 from shardbus.broker.wire import exchange
 from shardbus.broker.wire.derived import Codec, Codecs
-from shardbus.broker.wire.fields import I64, LENGTH, FieldReader, FieldWriter, WireError
-from shardbus.broker.wire.frames import PROTOCOL_VERSION, Frame
+from shardbus.broker.wire.fields import I64, LENGTH, FieldReader, FieldWriter, TooNew, WireError
+from shardbus.broker.wire.frames import PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Frame
 from shardbus.core import declared
-from shardbus.core.declared import NUMBER, Declared, Form, fields, list_of, maybe
+from shardbus.core.declared import (
+    NUMBER,
+    TEXT,
+    Declared,
+    Form,
+    fields,
+    list_of,
+    maybe,
+    since,
+    unless,
+)
 from shardbus.core.fragment.command import ClientCommand, Reply
 from shardbus.core.messages.command import Delivery, Sent
 from shardbus.core.stages.command import Producer
@@ -24,8 +34,8 @@ from shardbus.core.transfers.command import TakeOver
 from tests.tidy.source import ROOT
 from tests.unit.broker.wire_values import Facts, facts, records
 
-LAYOUTS = {11: "21b8c5f57b54e15c"}
-"""What the frames of each version of the protocol look like, as a digest."""
+LAYOUTS = {11: "21b8c5f57b54e15c", 12: "c2e26b120c9e5104"}
+"""What the frames of each version of the protocol look like, as a digest. A released one stays."""
 
 # Of each of many classes.
 EXAMPLES = 8
@@ -34,6 +44,7 @@ BY_HAND: dict[type[object], Codec] = {**wire_commands.BY_HAND, **exchange.BY_HAN
 # The payload of a delivery stands in its entry, which no declaration can say.
 DERIVED = Codecs({Delivery: BY_HAND[Delivery]})
 COMPARED = [kind for kind in BY_HAND if kind is not Delivery]
+VERSIONS = st.integers(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION)
 # What never leaves a process.
 PRIVATE = {Producer: {"noted_ms"}, Sent: {"apart"}}
 
@@ -55,14 +66,18 @@ def _named(form: Form) -> list[type[object]]:
     return [*inner, form.record] if form.kind == declared.RECORD else inner
 
 
-def written(codec: Codec, value: object) -> bytes:
-    writer = FieldWriter()
-    codec.put(writer, value)
+def written(codec: Codec, value: object, version: int = PROTOCOL_VERSION) -> bytes:
+    """The fields; what is missing in this version, if the value has such a field."""
+    writer = FieldWriter(version)
+    try:
+        codec.put(writer, value)
+    except TooNew as error:
+        return f"since {error.since}".encode()
     return b"".join(writer.parts)
 
 
-def taken(codec: Codec, data: bytes) -> Facts:
-    reader = FieldReader(data)
+def taken(codec: Codec, data: bytes, version: int = PROTOCOL_VERSION) -> Facts:
+    reader = FieldReader(data, version)
     try:
         value = codec.take(reader)
     except WireError:
@@ -90,8 +105,10 @@ def test_codecs_by_hand_write_what_the_derived_ones_would(
     kind: type[object], data: st.DataObject
 ) -> None:
     value = data.draw(records(kind))
+    version = data.draw(VERSIONS)
 
-    assert written(BY_HAND[kind], value) == written(DERIVED.of(kind), value)
+    found = written(BY_HAND[kind], value, version)
+    assert found == written(DERIVED.of(kind), value, version)
 
 
 @pytest.mark.parametrize("kind", COMPARED)
@@ -103,10 +120,12 @@ def test_codecs_by_hand_read_and_refuse_what_the_derived_ones_would(
     for _ in range(data.draw(st.integers(0, 3))):
         if damaged:
             damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
-    cut = bytes(damaged[: data.draw(st.integers(0, len(damaged)))])
+    whole, cut = bytes(damaged), bytes(damaged[: data.draw(st.integers(0, len(damaged)))])
+    version = data.draw(VERSIONS)
 
-    assert taken(BY_HAND[kind], bytes(damaged)) == taken(DERIVED.of(kind), bytes(damaged))
-    assert taken(BY_HAND[kind], cut) == taken(DERIVED.of(kind), cut)
+    for found in (whole, cut):
+        by_hand = taken(BY_HAND[kind], found, version)
+        assert by_hand == taken(DERIVED.of(kind), found, version)
 
 
 @pytest.mark.parametrize("kind", said())
@@ -153,13 +172,14 @@ def test_what_is_declared_is_what_the_constructor_takes(kind: type[Declared]) ->
 def parameters_of(kind: type[Declared]) -> set[str]:
     """By its source: a compiled class does not tell those that have defaults."""
     module = Path(ROOT, "src", *kind.__module__.split(".")).with_suffix(".py")
-    [made] = [
+    made = [
         node
         for defined in ast.parse(module.read_text("utf-8")).body
-        if isinstance(defined, ast.ClassDef) and defined.name == kind.__name__
+        if isinstance(defined, ast.ClassDef)
+        and defined.name in {one.__name__ for one in kind.__mro__}
         for node in defined.body
         if isinstance(node, ast.FunctionDef) and node.name == "__init__"
-    ]
+    ][-1]
     return {each.arg for each in [*made.args.args, *made.args.kwonlyargs]} - {"self"}
 
 
@@ -169,6 +189,47 @@ def test_fields_that_may_be_absent_are_not_in_lists() -> None:
 
     with pytest.raises(AssertionError, match="only a field"):
         Codecs({}).of(Odd)
+
+
+def test_a_field_of_a_later_version_stands_behind_those_of_earlier_ones() -> None:
+    class Odd(Declared):
+        FIELDS = fields(new=since(12, maybe(NUMBER)), old=maybe(NUMBER))
+
+    with pytest.raises(AssertionError):
+        Codecs({}).of(Odd)
+
+
+class Grown:
+    # No `Declared`: a class of a test cannot be made of a compiled one.
+    FIELDS = fields(
+        number=NUMBER,
+        name=since(12, unless("", TEXT)),
+        note=since(13, unless("", TEXT), is_dispensable=True),
+    )
+
+    def __init__(self, number: int, name: str = "", note: str = "") -> None:
+        self.number = number
+        self.name = name
+        self.note = note
+
+
+@given(st.integers(11, 14), st.integers(0, 9), st.sampled_from(["", "a"]), st.text(max_size=3))
+def test_a_record_that_grew_is_said_as_its_reader_knows_it(
+    version: int, number: int, name: str, note: str
+) -> None:
+    """R42: to an older one without a byte of what is new; never with a part of what is needed."""
+    codec = Codecs({}).of(Grown, Grown.FIELDS)
+    found = written(codec, Grown(number, name, note), version)
+
+    if name and version < 12:
+        assert found == b"since 12"
+        return
+    assert version >= 12 or len(found) == I64.size
+    reader = FieldReader(found, version)
+    value = codec.take(reader)
+    reader.end()
+    expected = (number, name, note if version >= 13 else "")
+    assert isinstance(value, Grown) and (value.number, value.name, value.note) == expected
 
 
 def test_messages_that_are_taken_over_with_a_number_too_few_are_refused() -> None:
@@ -181,13 +242,29 @@ def test_messages_that_are_taken_over_with_a_number_too_few_are_refused() -> Non
         codec.take(FieldReader(lying))
 
 
-def test_the_version_is_raised_when_frames_look_different() -> None:
-    tagged = [*get_args(ClientCommand), "answers", *get_args(Reply), "frames", *get_args(Frame)]
-    layout = [each if isinstance(each, str) else each.__name__ for each in tagged]
-    layout += [f"{kind.__name__}: {shown(kind.FIELDS)}" for kind in said()]
-    digest = hashlib.sha256("\n".join(layout).encode()).hexdigest()[:16]
+@pytest.mark.parametrize("version", range(PROTOCOL_VERSION_MIN, PROTOCOL_VERSION + 1))
+def test_frames_of_a_released_version_do_not_change(version: int) -> None:
+    """R42: what is new is of the version that is not released yet, whose digest may change."""
+    digest = hashlib.sha256("\n".join(layout_in(version)).encode()).hexdigest()[:16]
 
-    assert LAYOUTS[PROTOCOL_VERSION] == digest, "raise PROTOCOL_VERSION, and record the digest here"
+    advice = "give what is new `since` or SINCE of PROTOCOL_VERSION, and record the digest of that"
+    assert LAYOUTS[version] == digest, advice
+
+
+def layout_in(version: int) -> list[str]:
+    """What a version of the protocol can say."""
+    tagged = [*get_args(ClientCommand), "answers", *get_args(Reply), "frames", *get_args(Frame)]
+    known = [each for each in tagged if isinstance(each, str) or _since(each) <= version]
+    layout = [each if isinstance(each, str) else each.__name__ for each in known]
+    for kind in said():
+        if _since(kind) <= version:
+            forms = {name: form for name, form in kind.FIELDS.items() if form.since <= version}
+            layout.append(f"{kind.__name__}: {shown(forms)}")
+    return layout
+
+
+def _since(kind: type[object]) -> int:
+    return kind.SINCE if issubclass(kind, Declared) else 0
 
 
 def shown(fields: dict[str, Form]) -> list[object]:

@@ -179,6 +179,33 @@ def test_a_fragment_that_has_more_is_asked_again_without_being_watched() -> None
     assert (port.asked, len(port.watchers)) == ([], 1)
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_fragment_that_comes_back_has_its_turn_beside_long_backlogs(is_lost: bool) -> None:
+    """R17: it was empty, or moved, and a slow receiver never comes to the end of the others."""
+    late = ScriptedPort(1, first=9_000)
+    long = [ScriptedPort(1_000, first=1), ScriptedPort(1_000, first=2_000)]
+    dispatcher = dispatcher_of(late, *long)
+    link = joined(dispatcher, Link(1))
+    for port in (late, *long):
+        port.wake()
+    if is_lost:
+        late.fail()
+    else:
+        late.answer()
+
+    late.messages = 5
+    for _ in range(9):
+        link.granted = 1
+        dispatcher.wake(link)
+        late.wake()
+        for port in (*long, late):
+            if port.asked:
+                port.answer()
+
+    of_late = [number for number in link.got if number >= 9_000]
+    assert len(of_late) == (3 if is_lost else 4), link.got
+
+
 def test_a_fragment_that_is_slow_to_answer_keeps_nobody_from_watching_the_others() -> None:
     """R17."""
     slow, other = ScriptedPort(5), ScriptedPort(1, first=100)

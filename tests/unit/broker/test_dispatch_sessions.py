@@ -14,7 +14,7 @@ LOST = Refused(SESSION_LOCK_LOST, "lost")
 
 
 def joined(port: ScriptedPort, link: Link) -> Dispatcher:
-    dispatcher = Dispatcher([port], MAIN_LINE, lambda: bytes(8), TOKEN)
+    dispatcher = Dispatcher([port], MAIN_LINE, lambda: bytes(8), [TOKEN])
     dispatcher.add(link)
     dispatcher.wake(link)
     return dispatcher

@@ -39,7 +39,8 @@ from shardbus.core.fragment.command import Command
 from shardbus.core.message import MAIN_LINE, Entry, Message
 from shardbus.core.messages.command import Delivery, Purge, Receive, Received, Send, Sent, Settle
 from shardbus.core.sessions.command import AcceptSession, SessionAccepted
-from shardbus.stores.base.store import FragmentId, Page
+from shardbus.stores.base.store import FragmentId
+from tests.support.unread import Unread
 from tests.unit.broker.ports import ScriptedPort
 from tests.unit.broker.wires import SECRET, SEED, Wire, World, run_world
 
@@ -228,13 +229,12 @@ def test_locks_taken_for_a_gateway_that_is_gone_are_let_go() -> None:
     with_gateway(story)
 
 
-class Garbled(ScriptedPort):
+class Garbled(Unread, ScriptedPort):
     """A ServedFragment whose answers nobody can write down."""
 
     fragment_id = FRAGMENT
     state = AVAILABLE
     reason = ""
-    fragment_id = FRAGMENT
 
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         if isinstance(command, Settle):
@@ -242,28 +242,6 @@ class Garbled(ScriptedPort):
         else:
             entry = Entry(1, b"m", -1, enqueued_at_ms=0)
             reply_to(Received([Delivery(entry, b"m", 0, b"token", 0)], False))
-
-    def browse(
-        self,
-        line: int,
-        *,
-        start: int,
-        count_max: int,
-        bytes_max: int,
-        then: Callable[[Page | Unavailable], None],
-        session_id: str | None = None,
-    ) -> None:
-        then(Unavailable("nobody browses here"))
-
-    def list_sessions(
-        self,
-        *,
-        updated_after_ms: int,
-        skip: int,
-        count_max: int,
-        then: Callable[[list[str] | Unavailable], None],
-    ) -> None:
-        then(Unavailable("nobody lists sessions here"))
 
 
 def test_an_answer_that_cannot_be_said_is_unknown_and_leaves_nothing_locked() -> None:

@@ -8,7 +8,8 @@ from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import PROBLEMS_MAX, Bus
 from shardbus.broker.namespace.host import EntityStatistics
-from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.broker.namespace.namespace import Namespace
+from shardbus.broker.namespace.settings import NamespaceSettings
 from shardbus.broker.remote.host_call import (
     HostCalls,
     count_question,

@@ -18,7 +18,7 @@ from shardbus.core.errors import Unavailable
 from shardbus.core.limits import HOPS_MAX, TRANSFER_MARK_KEPT_MS
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, TRANSFER_DEAD_LETTER_LINE, Message
 from shardbus.core.messages.command import Delivery
-from shardbus.core.namespace.entity import DISABLED_STATUS, QueueSpec
+from shardbus.core.namespace.entity import DISABLED_STATUS, EntitySpec
 from shardbus.message.forwarded import Forwarded
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.memory.store import MemoryStore
@@ -62,7 +62,7 @@ class Forwarding(TwoBrokers):
         self.run(self.namespace.update_queue(name, spec))
 
     def make(self, name: str) -> str:
-        self.run(self.namespace.create_queue(name, QueueSpec()))
+        self.run(self.namespace.create_queue(name, EntitySpec()))
         return name
 
     def send_with_fate(self, step: int, when: str, *, is_crash: bool) -> None:
@@ -417,7 +417,7 @@ def as_it_is_called(delivery: Delivery, source: str, now_ms: int) -> Forwarded:
 def test_what_is_forwarded_to_sessions_is_placed_by_session_in_any_spelling() -> None:
     """Also where the id is empty; only a message without one is a dead letter."""
     town = ToSessions()
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_session = True
     spec.is_partitioned = True
     town.run(town.namespace.create_queue("talk", spec))

@@ -18,7 +18,7 @@ from shardbus.core.messages.command import (
     Settle,
     Settled,
 )
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.sessions.command import AcceptSession, SessionAccepted
 from shardbus.stores.base.store import FragmentCommit, FragmentId
 from tests.unit.broker.house import LATENCY_S, SEED, House, send_of
@@ -248,7 +248,7 @@ def test_what_waits_for_a_held_runner_is_decided_in_the_same_transaction(house: 
 
 
 def test_commands_that_must_read_first_are_not_starved_by_publishing(house: House) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_session = True
     topic = news(house)
     topic.subscribe("sessions", spec=spec)

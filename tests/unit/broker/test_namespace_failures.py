@@ -13,7 +13,7 @@ from shardbus.core.errors import (
 )
 from shardbus.core.namespace.entity import Entity
 from tests.support.refusals import refusal_of, unavailability
-from tests.unit.broker.hosts import FakeHost
+from tests.unit.broker.hosts import Crash, CrashAt, FakeHost
 from tests.unit.broker.world import Heard, World, create
 
 
@@ -211,22 +211,6 @@ def test_a_creation_that_is_cancelled_leaves_nothing_after_the_next_operation() 
     assert world.namespace.find("slow") is None
     assert len(world.fragments()) == 16
     assert world.namespace.problems() == []
-
-
-class Crash(BaseException):
-    """The process ends here."""
-
-
-class CrashAt:
-    """Ends the process at the nth step from now on."""
-
-    def __init__(self, step: int) -> None:
-        self.steps_left = step
-
-    def __call__(self) -> None:
-        self.steps_left -= 1
-        if self.steps_left == 0:
-            raise Crash
 
 
 # A deletion has the most steps: four brokers asked for statistics, then two steps at each.

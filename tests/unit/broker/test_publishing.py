@@ -8,7 +8,7 @@ from shardbus.core.limits import REASON_CHARACTERS_MAX
 from shardbus.core.message import NEVER_MS, Entry
 from shardbus.core.namespace.entity import (
     Entity,
-    QueueSpec,
+    EntitySpec,
     new_subscription,
     new_topic,
     spread_fragments,
@@ -22,14 +22,14 @@ NOW_MS = 1_000_000
 
 
 def topic(default_ttl_ms: int | None = None) -> Entity:
-    spec = QueueSpec()
+    spec = EntitySpec()
     if default_ttl_ms is not None:
         spec.default_ttl_ms = default_ttl_ms
     return new_topic(1, "news", spec, 0)
 
 
 def subscription(number: int, *rules: RuleSpec, dead_letters: bool = True) -> Entity:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.dead_letters_on_filter_errors = dead_letters
     made = new_subscription(number, topic(), f"s{number}", spec, 0)
     made.rules = list(rules)

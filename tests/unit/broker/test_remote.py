@@ -206,7 +206,9 @@ def test_a_silent_broker_is_out_within_a_second_and_says_why() -> None:
         assert _unknown(await in_flight) == [True]
         assert _unknown(await ask(fragment, Send([Message(b"x")]))) == [False]
         assert fragment.state == UNAVAILABLE and not fragment.is_available
-        assert remote.problem() == "broker broker-0 is out: it was silent for 750 ms"
+        assert remote.problem() == (
+            "broker broker-0 is unavailable: it has not responded for 750 ms"
+        )
 
     connected(story)
 

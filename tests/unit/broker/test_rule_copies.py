@@ -10,7 +10,7 @@ from shardbus.core.errors import QUOTA_EXCEEDED, Refused
 from shardbus.core.limits import MODIFIED_BYTES_MAX
 from shardbus.core.message import DEAD_LETTER_LINE
 from shardbus.core.messages.command import Sent
-from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.core.namespace.entity import Entity, EntitySpec
 from shardbus.core.namespace.rule_spec import RuleSpec, sql_filter
 from shardbus.core.namespace.tier import PREMIUM
 from shardbus.rules.limits import (
@@ -156,7 +156,7 @@ def test_an_action_that_sets_too_much_fails_as_others_do(house: House) -> None:
     """A copy may have as much of its own as settling may change."""
     topic = Topic(house)
     topic.tell()
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.dead_letters_on_filter_errors = True
     topic.subscribe("s", acting("r", "SET a = color + color"), spec=spec)
     house.pass_s()

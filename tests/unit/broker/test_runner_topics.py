@@ -8,14 +8,14 @@ from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE
 from shardbus.core.errors import NOT_IMPLEMENTED, QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
 from shardbus.core.messages.command import ABANDON, Cancel, Send, Sent
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.properties import unpack
 from shardbus.stores.base.store import FragmentId
 from tests.unit.broker.house import House, payloads_of
 from tests.unit.broker.news import TOPIC_ID, Topic, publish_of, sql_rule
 
 
-def news(house: House, *names: str, spec: QueueSpec | None = None) -> Topic:
+def news(house: House, *names: str, spec: EntitySpec | None = None) -> Topic:
     topic = Topic(house, spec=spec)
     topic.tell()
     for name in names:
@@ -120,7 +120,7 @@ def test_scheduled_messages_of_a_topic_can_be_cancelled(house: House) -> None:
 
 
 def test_a_duplicate_is_accepted_and_published_to_nobody(house: House) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_duplicate_detection = True
     topic = news(house, "a", spec=spec)
 
@@ -139,7 +139,7 @@ def test_a_duplicate_is_accepted_and_published_to_nobody(house: House) -> None:
 def test_a_subscription_with_sessions_keeps_their_order_and_buries_what_has_none(
     house: House,
 ) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_session = True
     topic = news(house, "plain")
     topic.subscribe("sessions", spec=spec)
@@ -154,7 +154,7 @@ def test_a_subscription_with_sessions_keeps_their_order_and_buries_what_has_none
 
 
 def test_a_rule_that_fails_is_a_dead_letter_of_its_subscription_only(house: House) -> None:
-    quiet = QueueSpec()
+    quiet = EntitySpec()
     quiet.dead_letters_on_filter_errors = False
     topic = news(house, "good")
     topic.subscribe("bad", sql_rule("r", "1/0 = 1"))
@@ -197,7 +197,7 @@ def test_each_subscription_counts_deliveries_of_its_own(house: House) -> None:
 
 
 def test_the_time_to_live_of_topic_and_subscription_both_end_a_message(house: House) -> None:
-    long, short = QueueSpec(), QueueSpec()
+    long, short = EntitySpec(), EntitySpec()
     long.default_ttl_ms = 60_000
     short.default_ttl_ms = 5_000
     short.dead_letters_on_expiration = True
@@ -261,8 +261,8 @@ def test_the_size_of_a_topic_is_known_again_as_soon_as_it_is_loaded_again(house:
     assert isinstance(house.answer(topic.runner(), publish_of(b"x")), Refused)
 
 
-def small() -> QueueSpec:
-    spec = QueueSpec()
+def small() -> EntitySpec:
+    spec = EntitySpec()
     spec.size_mb = 1
     return spec
 

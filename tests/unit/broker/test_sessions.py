@@ -1,10 +1,14 @@
 """Accepting sessions over fragments: first come first served, nobody polls (R26)."""
 
+import asyncio
 from collections.abc import Callable
 
 from shardbus.broker.fragment.answers import ReplyTo
+from shardbus.broker.routing.dispatch import FragmentPort, ignore
+from shardbus.broker.routing.joint_holds import tokens_in
 from shardbus.broker.routing.sessions import (
     PATIENCE_MS,
+    REST_MS,
     WAITING_MAX,
     Accepting,
     SessionDoor,
@@ -23,8 +27,16 @@ from shardbus.core.fragment.command import Command
 from shardbus.core.limits import KEY_CHARACTERS_MAX
 from shardbus.core.message import SESSIONS
 from shardbus.core.messages.command import NO_SESSION
-from shardbus.core.sequence import lock_token
-from shardbus.core.sessions.command import AcceptSession, NoSession, ReleaseSession, SessionAccepted
+from shardbus.core.sequence import fragment_of_token, lock_token
+from shardbus.core.sessions.command import (
+    SHARED,
+    AcceptSession,
+    GetState,
+    NoSession,
+    ReleaseSession,
+    SessionAccepted,
+    SessionState,
+)
 from tests.unit.broker.house import House
 from tests.unit.broker.queues import LOCK_MS, Queue, queue_rules
 
@@ -46,6 +58,8 @@ class Sessions:
     def submit(self, command: Command, reply_to: ReplyTo) -> None:
         if isinstance(command, ReleaseSession):
             self.released.append(command.session)
+        elif isinstance(command, GetState):
+            reply_to(SessionState(""))
         else:
             assert isinstance(command, AcceptSession)
             self.asked.append((command, reply_to))
@@ -81,10 +95,14 @@ class Asker:
     """Somebody who wants a session."""
 
     def __init__(
-        self, door: SessionDoor, session_id: str | None = None, wait_ms: int = MINUTE_MS
+        self,
+        door: SessionDoor,
+        session_id: str | None = None,
+        wait_ms: int = MINUTE_MS,
+        sharing: bytes | None = None,
     ) -> None:
         self.answers: list[SessionAccepted | Refused | Unavailable] = []
-        self.accepting: Accepting = door.accept(session_id, wait_ms, self.answers.append)
+        self.accepting: Accepting = door.accept(session_id, wait_ms, self.answers.append, sharing)
 
     def granted(self) -> str:
         [answer] = self.answers
@@ -97,10 +115,42 @@ class Asker:
         return answer
 
 
-def door_of(house: House, *ports: Sessions) -> SessionDoor:
-    return SessionDoor(
-        list(ports), lambda key: len(key) % len(ports), loop=house.loop, new_seed=lambda: bytes(8)
-    )
+class Plan:
+    """Fragments with a map by the lengths of keys; `former` of them are of a former map."""
+
+    def __init__(self, house: House, ports: list[Sessions], former: int) -> None:
+        self.ports: list[FragmentPort] = list(ports)
+        self._house = house
+        self._former = former
+
+    def path_of_key(self, key: str) -> list[int]:
+        former, present = self._former, len(self.ports) - self._former
+        return (
+            [former + len(key) % present]
+            if not former
+            else [
+                len(key) % former,
+                former + len(key) % present,
+            ]
+        )
+
+    def index_of_token(self, token: bytes) -> int:
+        return fragment_of_token(token)
+
+    def new_token_seed(self) -> bytes:
+        return bytes(8)
+
+    def call_later(self, delay_ms: int, then: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._house.loop.call_later(delay_ms / 1000, then)
+
+    def release(self, token: bytes) -> None:
+        for each in tokens_in(token):
+            self.ports[fragment_of_token(each)].submit(ReleaseSession(each), ignore)
+
+
+def door_of(house: House, *ports: Sessions, former: int = 0) -> SessionDoor:
+    plan = Plan(house, list(ports), former)
+    return SessionDoor(plan, plan.release, former, loop=house.loop, new_seed=lambda: bytes(8))
 
 
 def test_a_named_session_is_asked_of_its_fragment_once(house: House) -> None:
@@ -129,6 +179,38 @@ def test_a_session_id_that_is_too_long_is_refused_before_anybody_is_asked(house:
 
     assert asker.refused().kind is INVALID_ARGUMENT
     assert port.asked == []
+
+
+def test_sessions_of_former_fragments_come_first_and_are_held_at_both(house: House) -> None:
+    """P6: their messages are older."""
+    former, empty, present = Sessions(0, free=2), Sessions(1), Sessions(2, free=2)
+    asker = Asker(door_of(house, former, empty, present, former=1))
+    for port in (empty, present, former):
+        port.wake()
+    empty.answer()
+    assert (len(former.asked), len(present.asked)) == (1, 0)
+    former.answer()
+    assert asker.answers == [], "not before it is held at its present fragment"
+
+    [(command, _)] = present.asked
+    assert command.session_id == "0.1" and not command.is_former
+    present.answer()
+
+    assert asker.granted() == "0.1"
+
+
+def test_a_free_session_that_is_held_at_a_former_fragment_is_given_back(house: House) -> None:
+    """P6: and its fragment is asked again after a moment."""
+    former, present = Sessions(0), Sessions(1, free=2)
+    door = door_of(house, former, present, former=1)
+    asker = Asker(door)
+    present.wake()
+    present.answer()
+    former.fail(Refused(SESSION_CANNOT_BE_LOCKED, "held"))
+
+    assert len(present.released) == 1 and present.asked == [] and asker.answers == []
+    house.pass_s(2 * REST_MS / 1000)
+    assert len(present.asked) == 1
 
 
 def test_whoever_wants_any_session_waits_without_asking(house: House) -> None:
@@ -282,6 +364,47 @@ def test_a_session_that_nobody_wants_any_more_is_released_at_once(house: House) 
 
     assert any_one.answers == named.answers == []
     assert len(port.released) == 2
+
+
+def test_each_asker_gets_a_session_that_is_held_as_it_wants(house: House) -> None:
+    ports = [Sessions(0, free=2), Sessions(1, free=2)]
+    door = door_of(house, *ports)
+    alone, shared = Asker(door), Asker(door, sharing=SHARED)
+    for port in ports:
+        port.wake()
+
+    assert [port.asked[0][0].sharing for port in ports] == [None, SHARED]
+    ports[1].answer()
+    ports[0].answer()
+    assert (alone.granted(), shared.granted()) == ("0.1", "1.1")
+
+
+def test_a_session_that_is_held_otherwise_than_wanted_is_released_and_asked_for_again(
+    house: House,
+) -> None:
+    port = Sessions(0, free=2)
+    door = door_of(house, port)
+    gone, alone = Asker(door, sharing=SHARED), Asker(door)
+    port.wake()
+    gone.accepting.cancel()
+
+    port.answer()
+    assert alone.answers == [] and len(port.released) == 1
+    assert [command.sharing for command, _ in port.asked] == [None]
+    port.answer()
+
+    assert alone.granted() == "0.2"
+
+
+def test_a_session_to_take_over_is_asked_for_with_its_token(house: House) -> None:
+    port = Sessions(0, free=1)
+    asker = Asker(door_of(house, port), "s", sharing=b"the first token.")
+
+    [(command, _)] = port.asked
+    port.answer()
+
+    assert (command.session_id, command.sharing) == ("s", b"the first token.")
+    assert asker.granted() == "s"
 
 
 def test_nobody_is_watched_when_the_last_asker_has_gone(house: House) -> None:

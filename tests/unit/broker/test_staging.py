@@ -23,7 +23,7 @@ from shardbus.core.errors import (
 )
 from shardbus.core.limits import STAGE_MS_DEFAULT, STAGE_MS_MIN
 from shardbus.core.message import Message
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.stages.command import AskStages, DropStages, Publication, Stage, StagesHeld
 from shardbus.core.transactions.command import Prepare, Work
 from shardbus.stores.base.store import FragmentId
@@ -43,7 +43,7 @@ class Lake(TwoBrokers):
 
     def __init__(self) -> None:
         super().__init__()
-        spec = QueueSpec()
+        spec = EntitySpec()
         spec.is_partitioned = True
         self.run(self.namespace.create_queue(LAKE, spec))
 
@@ -374,7 +374,7 @@ def test_the_fragment_that_decides_is_needed(lake: Lake) -> None:
 
 
 def test_a_piece_goes_to_the_next_fragment_when_its_own_is_full(lake: Lake) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.is_partitioned = True
     lake.stage("task", 0, b"one")
     full = lake.holder()
@@ -386,11 +386,11 @@ def test_a_piece_goes_to_the_next_fragment_when_its_own_is_full(lake: Lake) -> N
 
 
 def test_what_is_staged_to_a_topic_goes_to_its_subscriptions(lake: Lake) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.is_partitioned = True
     lake.run(lake.namespace.create_topic("news", spec))
     for name in ("one", "two"):
-        lake.run(lake.namespace.create_subscription("news", name, QueueSpec(), ()))
+        lake.run(lake.namespace.create_subscription("news", name, EntitySpec(), ()))
     staging = lake.handle("news").staging
     for piece in range(6):
         lake.run(staging.stage("task", piece, [Message(b"%d" % piece)]))
@@ -508,3 +508,54 @@ def test_a_job_of_more_tasks_than_a_fragment_once_took_is_one_batch(lake: Lake) 
     assert lake.publish(1, stages)
 
     assert len(lake.visible()) == 4_200
+
+
+# Other maps.
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_batch_is_published_once_whatever_map_the_queue_has(lake: Lake, count: int) -> None:
+    """P6, P3: former fragments remember what a producer published."""
+
+    def publish(batch: int, stages: dict[str, int], fingerprint: str) -> bool:
+        work = lake.staging.publish(QUERY, batch, stages, fingerprint=fingerprint)
+        return lake.run(work)
+
+    for batch in (6, 7):
+        assert publish(batch, lake.fill(), f"rows {batch}")
+    lake.run(lake.namespace.maps.change(LAKE, count))
+    assert not publish(7, lake.fill("other", 3), "rows 7")
+    with refusal_of(BATCH_DIFFERS):
+        publish(7, lake.fill("other", 3), "other rows")
+    lake.run(lake.staging.discard(["other"]))
+    lake.restart()
+    first = lake.queue.router.former_count
+    assert publish(8, lake.fill(), "rows 8")
+    for batch in (6, 7, 8):
+        assert not publish(batch, lake.fill("other", 3), f"rows {batch}")
+    with refusal_of(BATCH_DIFFERS):
+        publish(7, {}, "other rows")
+
+    assert lake.visible() == sorted(payloads(6) * 3)
+    places = [index for index, _ in lake.placed()]
+    assert sum(index >= first for index in places) == 6, "what has no key is in present fragments"
+
+
+def test_who_publishes_once_is_forgotten_by_former_fragments_too(lake: Lake) -> None:
+    """P6"""
+    lake.run(lake.staging.publish("once", 0, lake.fill(), is_once=True))
+    lake.run(lake.namespace.maps.change(LAKE, 2))
+
+    lake.run(lake.staging.forget("once"))
+
+    producers = lake.run(lake.staging.producers())
+    assert not any(producers.found.values()) and not producers.missing
+
+
+def test_a_queue_with_stages_is_not_repartitioned(lake: Lake) -> None:
+    """P6: they would be lost. The queue accepts messages again at once."""
+    stages = lake.fill()
+    with refusal_of(NOT_ALLOWED, LAKE, "stages"):
+        lake.run(lake.namespace.maps.change(LAKE, 2))
+
+    assert lake.publish(1, stages)

@@ -12,7 +12,7 @@ from shardbus.broker.remote.host_call import (
 )
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, Message
 from shardbus.core.messages.command import DEAD_LETTER, DEFER, Send, Settle
-from shardbus.core.namespace.entity import Entity, QueueSpec, new_queue_spec, spread_fragments
+from shardbus.core.namespace.entity import Entity, EntitySpec, new_queue_spec, spread_fragments
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.tier import PREMIUM, STANDARD, tier_named
 from shardbus.stores.base.store import FragmentId
@@ -25,7 +25,7 @@ def broker(house: House) -> Broker:
 
 
 def entity_of(house: House) -> Entity:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_duplicate_detection = True
     entity = Entity(3, "orders", spec, house.clock.now_ms())
     entity.fragments = spread_fragments(3, 2, 1)

@@ -11,7 +11,7 @@ from shardbus.broker.remote.host_call import HostCalls, bare_json, delete_questi
 from shardbus.broker.remote.topic_call import DESCRIBE, UPDATE_TOPIC, TopicTeller
 from shardbus.core.namespace.entity import (
     Entity,
-    QueueSpec,
+    EntitySpec,
     entity_from_json,
     new_subscription,
     new_topic,
@@ -25,7 +25,7 @@ from tests.unit.broker.hosts import FakeHost
 
 
 def a_topic() -> Entity:
-    topic = new_topic(1, "t", QueueSpec(), 1)
+    topic = new_topic(1, "t", EntitySpec(), 1)
     topic.fragments = spread(1, 2, 1)
     topic.hash_starts = even_hash_starts(2)
     return topic
@@ -36,7 +36,7 @@ NUMBERS = [0, 1]
 
 
 def subscription(number: int, rules: list[RuleSpec] | None = None) -> Entity:
-    made = new_subscription(10 + number, TOPIC, f"s{number}", QueueSpec(), 1)
+    made = new_subscription(10 + number, TOPIC, f"s{number}", EntitySpec(), 1)
     made.rules = [default_rule(1)] if rules is None else rules
     return made
 

@@ -11,7 +11,7 @@ from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.rule_spec import FALSE_FILTER, FilterSpec, RuleSpec
 from shardbus.stores.base.store import FragmentId
 from tests.support.refusals import unavailability
-from tests.unit.broker.hosts import FakeHost
+from tests.unit.broker.hosts import Crash, CrashAt, FakeHost
 from tests.unit.broker.topics import create_subscription, create_topic, published
 from tests.unit.broker.world import World, create
 
@@ -206,22 +206,6 @@ def test_a_change_whose_record_is_unknown_is_found_out_before_anything_else(
     assert failure.value.is_unknown
     assert world.namespace.problems() == []
     check_agreement(world)
-
-
-class Crash(BaseException):
-    """The process ends here."""
-
-
-class CrashAt:
-    """Ends the process at the nth step from now on."""
-
-    def __init__(self, step: int) -> None:
-        self.steps_left = step
-
-    def __call__(self) -> None:
-        self.steps_left -= 1
-        if self.steps_left == 0:
-            raise Crash
 
 
 # Deleting a topic has the most steps: statistics, then two steps for each entity, at four brokers.

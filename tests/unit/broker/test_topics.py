@@ -16,7 +16,7 @@ from shardbus.core.errors import (
 )
 from shardbus.core.namespace.entity import (
     Entity,
-    QueueSpec,
+    EntitySpec,
 )
 from shardbus.core.namespace.property import SUBSCRIPTION, TOPIC
 from shardbus.core.namespace.rule_spec import (
@@ -344,7 +344,7 @@ def test_an_update_in_the_words_of_another_kind_finds_nothing(kind: str) -> None
     create_subscription(world, "s")
     create(world, "q")
 
-    async def update(name: str, spec: QueueSpec) -> Entity:
+    async def update(name: str, spec: EntitySpec) -> Entity:
         if kind == TOPIC:
             return await world.namespace.update_topic(name, spec)
         return await world.namespace.update_subscription(name, spec)

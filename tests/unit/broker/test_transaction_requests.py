@@ -9,7 +9,7 @@ from shardbus.broker.operations.transactions import DECIDE_MS, TransactionPart
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.message import Message
 from shardbus.core.messages.command import Send, Sent
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.sessions.command import (
     AcceptSession,
     GetState,
@@ -29,7 +29,7 @@ TALK = "talk"
 @pytest.fixture
 def brokers() -> Iterator[TwoBrokers]:
     brokers = TwoBrokers()
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_session = True
     brokers.run(brokers.namespace.create_queue(TALK, spec))
     yield brokers

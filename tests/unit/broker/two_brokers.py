@@ -11,13 +11,14 @@ from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.fragment.storage import Storage
-from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.broker.namespace.namespace import Namespace
+from shardbus.broker.namespace.settings import NamespaceSettings
 from shardbus.broker.operations.asking import ask
 from shardbus.broker.operations.recovering import TransactionRecovery
 from shardbus.broker.operations.transactions import TransactionPart, Transactor
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.messages.command import Delivery, Receive, Received, Send, Settle
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
 from shardbus.core.transactions.command import Work
 from shardbus.stores.base.store import FragmentCommit, FragmentId, StoreError
@@ -131,7 +132,7 @@ class TwoBrokers:
         homes: dict[int, str] = {}
         for number in range(100):
             name = f"queue-{number}"
-            entity = self.run(self.namespace.create_queue(name, QueueSpec()))
+            entity = self.run(self.namespace.create_queue(name, EntitySpec()))
             homes.setdefault(entity.fragments[0].broker_index, name)
             if len(homes) == 2:
                 return homes[0], homes[1]

@@ -17,7 +17,7 @@ from shardbus.broker.remote.link import Identity
 from shardbus.core.fragment.command import Command
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.messages.command import Receive, Received, Send, Sent
-from shardbus.core.namespace.entity import Entity, QueueSpec, spread_fragments
+from shardbus.core.namespace.entity import Entity, EntitySpec, spread_fragments
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.memory.store import MemoryStore
@@ -159,7 +159,7 @@ class World:
 
 
 def new_entity(entity_id: int = 7, fragments: int = 2) -> Entity:
-    entity = Entity(entity_id, "orders", QueueSpec(), 1_700_000_000_000)
+    entity = Entity(entity_id, "orders", EntitySpec(), 1_700_000_000_000)
     entity.fragments = spread_fragments(entity_id, fragments, 1)
     entity.hash_starts = even_hash_starts(fragments)
     return entity

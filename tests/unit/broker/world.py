@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Sequence
 
 from shardbus.broker.access.auth import development_rule
-from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.broker.namespace.namespace import Namespace
+from shardbus.broker.namespace.settings import NamespaceSettings
 from shardbus.core.namespace.access import AccessRule
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named

@@ -23,7 +23,7 @@ from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.fragment.handover import unpacked
 from shardbus.core.fragment.need import Need
 from shardbus.core.limits import PAGE_BYTES_MAX, PAGE_COUNT_MAX
-from shardbus.core.message import MAIN_LINE, NEVER_MS, SCHEDULED, Entry, Message, sooner
+from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message, sooner
 from shardbus.core.messages.command import (
     NO_SESSION,
     Delivery,
@@ -59,6 +59,7 @@ def rules(  # noqa: PLR0913 - a record, all by keyword
     is_partitioned: bool = False,
     state_bytes_max: int = 1_000,
     is_topic: bool = False,
+    lifecycle: bool = False,
 ) -> FragmentRules:
     return FragmentRules(
         lock_ms=lock_ms,
@@ -71,6 +72,7 @@ def rules(  # noqa: PLR0913 - a record, all by keyword
         is_partitioned=is_partitioned,
         state_bytes_max=state_bytes_max,
         is_topic=is_topic,
+        lifecycle=lifecycle,
     )
 
 
@@ -113,7 +115,7 @@ class Shelf:
             elif isinstance(change, Adopt):
                 self._check_adopted(change)
             elif isinstance(change, AppendReserved):
-                assert all(entry.state == SCHEDULED for entry in change.entries)
+                assert known.isdisjoint(entry.sequence_number for entry in change.entries)
                 known.update(entry.sequence_number for entry in change.entries)
             elif isinstance(change, Update):
                 assert known.issuperset(entry.sequence_number for entry in change.entries)
@@ -203,7 +205,7 @@ class Desk:
         published.
         """
         for _ in range(TURNS_MAX):
-            page = self.fragment.intake.wanted()
+            page = self.fragment.reads.wanted()
             if page is not None:
                 self.feed(page)
             elif self.fragment.is_publishing and self.publishes_on:
@@ -247,7 +249,7 @@ class Desk:
         self.fragment.take_over(handed, entries, self.steady_ms)
 
     def turn_page(self, line: int) -> None:
-        self.feed(self.fragment.intake.page(line))
+        self.feed(self.fragment.reads.page(line))
 
     # Short forms.
 
@@ -366,6 +368,7 @@ class Desk:
 
     def _commit(self) -> None:
         if self._pending:
+            self._pending += self.fragment.records()
             self.shelf.commit(self._pending, self.fragment.counters)
             self._pending = []
 

@@ -494,7 +494,7 @@ def test_receivers_page_over_what_is_claimed_in_one_step() -> None:
     desk.reload()
 
     assert desk.payloads(1) == [b"990"]
-    assert desk.fragment.intake.page(MAIN_LINE).after >= 990
+    assert desk.fragment.reads.page(MAIN_LINE).after >= 990
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from shardbus.core.cluster.decision import (
 )
 from shardbus.core.cluster.rows import NOBODY, MemberRow, SlotRow
 from shardbus.core.cluster.statement import Beat, Give, Leave, Take
+from shardbus.core.cluster.terms import CALM_BEATS
 from tests.unit.core.keeper_desk import ME, OTHER, Desk
 
 
@@ -21,7 +22,7 @@ def two(slots: int = 4) -> Desk:
 
 def calm(desk: Desk) -> Desk:
     """Beats until slots are moved."""
-    for _ in range(6):
+    for _ in range(CALM_BEATS + 3):
         other = desk.members["b"]
         desk.add("b", other.incarnation, other.beat + 1)
         desk.beat()

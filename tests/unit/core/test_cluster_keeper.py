@@ -15,7 +15,7 @@ from shardbus.core.cluster.decision import (
 from shardbus.core.cluster.rows import JOIN_BITS, NOBODY, SlotRow, Taken, raised
 from shardbus.core.cluster.shares import ranked
 from shardbus.core.cluster.statement import Beat, Bury, Join, Take
-from shardbus.core.cluster.terms import SILENCE_MS
+from shardbus.core.cluster.terms import BEAT_MS, SILENCE_MS
 from shardbus.core.message import NEVER_MS
 from tests.unit.core.keeper_desk import ME, OTHER, Desk
 
@@ -178,7 +178,7 @@ def test_who_does_not_move_is_looked_at_again_as_soon_as_that_is_death() -> None
     desk.note(desk.keeper.tick(desk.now_ms))
     desk.answer(after_ms=300)
     seen_ms = desk.now_ms
-    for _ in range(6):
+    for _ in range(SILENCE_MS // BEAT_MS + 1):
         desk.now_ms = desk.keeper.next_ms()
         desk.note(desk.keeper.tick(desk.now_ms))
         desk.answer()

@@ -5,14 +5,14 @@ import pytest
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_IMPLEMENTED, Refused
 from shardbus.core.namespace.access import LISTEN, AccessRule
 from shardbus.core.namespace.description import changed, fragment_size_mb, validate
-from shardbus.core.namespace.entity import Entity, QueueSpec, new_queue_spec, spread_fragments
+from shardbus.core.namespace.entity import Entity, EntitySpec, new_queue_spec, spread_fragments
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.property import QUEUE
 from shardbus.core.namespace.tier import BASIC, DAY_MS, OLDER, PREMIUM, STANDARD, Tier, tier_named
 from tests.support.refusals import refusal_of
 
 
-def edited(tier: Tier, name: str, value: object) -> QueueSpec:
+def edited(tier: Tier, name: str, value: object) -> EntitySpec:
     spec = new_queue_spec(tier, is_partitioned=True)
     assert hasattr(spec, name)
     setattr(spec, name, value)
@@ -136,11 +136,11 @@ def test_access_rules_are_checked(rules: list[AccessRule], named: str) -> None:
 )
 def test_what_is_fixed_at_creation_cannot_be_changed(name: str, property_name: str) -> None:
     """R6."""
-    new = QueueSpec()
+    new = EntitySpec()
     setattr(new, name, True)
 
     with pytest.raises(Refused) as refusal:
-        changed(QueueSpec(), new)
+        changed(EntitySpec(), new)
 
     assert refusal.value.message == (
         f"The value for the {property_name} property of an existing Queue cannot be changed."
@@ -148,16 +148,16 @@ def test_what_is_fixed_at_creation_cannot_be_changed(name: str, property_name: s
 
 
 def test_everything_else_can_be_changed() -> None:
-    new = QueueSpec()
+    new = EntitySpec()
     new.lock_ms = 5000
     new.size_mb = 5120
     new.delivery_count_max = 1
 
-    changed(QueueSpec(), new)
+    changed(EntitySpec(), new)
 
 
 def partitioned(size_mb: int, fragments: int) -> Entity:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.size_mb = size_mb
     entity = Entity(1, "q", spec, 0)
     entity.fragments = spread_fragments(1, fragments, 1)

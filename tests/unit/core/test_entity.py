@@ -11,7 +11,7 @@ from shardbus.core.namespace.entity import (
     RECEIVE_DISABLED_STATUS,
     SEND_DISABLED_STATUS,
     Entity,
-    QueueSpec,
+    EntitySpec,
     entity_from_json,
     new_queue_spec,
     spread_fragments,
@@ -20,9 +20,9 @@ from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.tier import BASIC, DAY_MS, PREMIUM, tier_named
 
 
-def unusual_spec() -> QueueSpec:
+def unusual_spec() -> EntitySpec:
     """Every field differs from its default, so that a forgotten one shows."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.lock_ms = 30_000
     spec.size_mb = 5120
     spec.requires_duplicate_detection = True
@@ -46,12 +46,13 @@ def unusual_spec() -> QueueSpec:
     spec.supports_ordering = False
     spec.is_subscription_partitioned = True
     spec.filters_before_publishing = True
+    spec.lifecycle = True
     spec.forward_to_written = "sb://host/next"
     spec.forward_dead_letters_to_written = "sb://host/graveyard"
     return spec
 
 
-def entity(spec: QueueSpec, fragments: int = 16) -> Entity:
+def entity(spec: EntitySpec, fragments: int = 16) -> Entity:
     made = Entity(7, "Eu/Orders", spec, 1000)
     made.fragments = spread_fragments(7, fragments, 4)
     made.hash_starts = even_hash_starts(fragments)
@@ -62,7 +63,7 @@ def test_every_field_of_an_entity_survives_json() -> None:
     original = entity(unusual_spec())
     original.updated_at_ms = 2000
     original.accessed_at_ms = 3000
-    default = QueueSpec().to_document()
+    default = EntitySpec().to_document()
 
     read = entity_from_json(original.to_json())
 
@@ -98,7 +99,7 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("name", "value"), DAMAGE)
 def test_a_damaged_or_later_document_is_noticed(name: str, value: object) -> None:
-    document: dict[str, object] = json.loads(entity(QueueSpec()).to_json())
+    document: dict[str, object] = json.loads(entity(EntitySpec()).to_json())
     document[name] = value
 
     with pytest.raises(ValueError, match=r"entity|description"):
@@ -106,7 +107,7 @@ def test_a_damaged_or_later_document_is_noticed(name: str, value: object) -> Non
 
 
 def test_a_document_without_a_field_is_noticed_by_name() -> None:
-    document: dict[str, object] = json.loads(entity(QueueSpec()).to_json())
+    document: dict[str, object] = json.loads(entity(EntitySpec()).to_json())
     del document["name"]
 
     with pytest.raises(ValueError, match="'name'"):
@@ -133,7 +134,7 @@ def test_the_maximum_size_is_size_times_fragments() -> None:
 
 
 def test_a_broker_is_told_its_own_fragments_only() -> None:
-    made = entity(QueueSpec(), 16)
+    made = entity(EntitySpec(), 16)
 
     numbers = [made.numbers_at(broker_index) for broker_index in range(4)]
 
@@ -153,7 +154,7 @@ def test_a_broker_is_told_its_own_fragments_only() -> None:
 def test_the_status_says_who_may_use_a_queue(
     status: str, is_sendable: bool, is_receivable: bool
 ) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.status = status
 
     assert (spec.is_sendable(), spec.is_receivable()) == (is_sendable, is_receivable)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.namespace.property import (
     DURATION,
     FLAG,
@@ -24,7 +24,7 @@ EVERY = pytest.mark.parametrize("each", PROPERTIES, ids=lambda each: each.name)
 
 
 def test_every_attribute_of_a_spec_has_a_row_and_every_row_an_attribute() -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     names = {name for name in dir(spec) if not name.startswith("_")}
     attributes = {name for name in names if not callable(getattr(spec, name))}
 
@@ -35,24 +35,24 @@ def test_every_attribute_of_a_spec_has_a_row_and_every_row_an_attribute() -> Non
 def test_a_property_has_a_value_of_its_form(each: EntityProperty) -> None:
     kind = bool if each.form == FLAG else int if _is_number(each) else str
 
-    assert type(each.value(QueueSpec())) is kind
+    assert type(each.value(EntitySpec())) is kind
 
 
 @EVERY
 def test_a_property_that_is_put_is_read(each: EntityProperty) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     value = (not each.value(spec)) if each.form == FLAG else 7 if _is_number(each) else "x"
 
     each.put(spec, value)
 
     assert each.value(spec) == value
-    assert QueueSpec().to_document() != spec.to_document()
+    assert EntitySpec().to_document() != spec.to_document()
 
 
 @EVERY
 def test_a_range_holds_the_default(each: EntityProperty) -> None:
     if each.high:
-        assert each.low <= each.integer(QueueSpec()) <= each.high
+        assert each.low <= each.integer(EntitySpec()) <= each.high
 
 
 @pytest.mark.parametrize("kind", [QUEUE, TOPIC, SUBSCRIPTION])

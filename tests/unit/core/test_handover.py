@@ -57,7 +57,7 @@ def test_what_is_packed_is_what_is_unpacked(lock_counter: int, handed: list[Hand
 
 def test_another_format_is_refused() -> None:
     with pytest.raises(ValueError, match="does not know"):
-        unpacked(b"\x02" + HandOver(0, []).packed()[1:])
+        unpacked(b"\x03" + HandOver(0, []).packed()[1:])
 
 
 def test_a_lock_is_held_there_by_its_token_for_the_time_that_was_left() -> None:

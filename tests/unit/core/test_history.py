@@ -6,7 +6,7 @@ import pytest
 
 from shardbus.core.limits import DIGEST_BYTES
 from shardbus.core.message import Message
-from shardbus.core.messages.history import BUCKETS, SWEEP_BUCKETS, History, digest_of
+from shardbus.core.messages.duplicate_history import BUCKETS, SWEEP_BUCKETS, History, digest_of
 
 
 def digest(number: int, bucket: int = 0) -> bytes:

@@ -276,16 +276,6 @@ def test_readers_are_listed_with_how_far_they_are_and_what_waits() -> None:
     assert [each.name for each in desk.readers(DEAD_LETTER_LINE)] == ["c"]
 
 
-def test_the_main_line_of_an_entity_with_sessions_is_not_claimed() -> None:
-    desk = ReadingDesk(rules(requires_session=True))
-
-    with refusal_of(NOT_ALLOWED) as refused:
-        desk.open()
-
-    assert refused.value.kind is NOT_ALLOWED
-    desk.open(line=DEAD_LETTER_LINE)
-
-
 def test_a_topic_has_nothing_to_claim() -> None:
     desk = ReadingDesk(rules(is_topic=True))
 

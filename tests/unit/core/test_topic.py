@@ -5,7 +5,7 @@ comes.
 import pytest
 
 from shardbus.core.errors import QUOTA_EXCEEDED, Refused
-from shardbus.core.fragment.change import Append, Change, Update
+from shardbus.core.fragment.change import Append, Change, RecordChange, Update
 from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.message import ACTIVE, DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Entry, Message
 from shardbus.core.messages.command import Cancel, Send, Sent
@@ -222,7 +222,7 @@ def test_a_copy_that_comes_with_a_reason_is_a_dead_letter() -> None:
 
     changes = deliver(desk, entry(1, b"a"), entry(2, b"bad", reason="FilterException"))
 
-    assert [type(change) for change in changes] == [Append, Update]
+    assert [type(change) for change in changes] == [RecordChange, Append, Update]
     assert desk.payloads(10) == [b"a"]
     desk.wait(10_000)
     [dead] = desk.receive(10, line=DEAD_LETTER_LINE)
@@ -260,3 +260,130 @@ def test_a_plain_queue_publishes_nothing() -> None:
 
     assert isinstance(outcome.reply, Sent)
     assert fragment.published() == []
+
+
+# What was published before a subscription existed (P5).
+
+
+def past(
+    number: int, payload: bytes, *, session_id: str | None = None, reason: str | None = None
+) -> Entry:
+    made = entry(number, payload, session_id=session_id, reason=reason)
+    made.past_number = number
+    return made
+
+
+def filled(*, requires_session: bool = False) -> Desk:
+    """A subscription that began with number 8, and was filled with 2, 4 and 6, in two parts."""
+    desk = Desk(rules(requires_session=requires_session))
+    deliver(desk, entry(8, b"8", session_id="s"))
+    deliver(desk, past(2, b"2", session_id="t"), past(4, b"4", session_id="s"))
+    deliver(desk, past(6, b"6", session_id="u"), entry(9, b"9", session_id="s"))
+    return desk
+
+
+def test_earlier_messages_come_at_their_places_in_the_order() -> None:
+    desk = filled()
+
+    assert desk.payloads(10) == [b"2", b"4", b"6", b"8", b"9"]
+
+
+def test_earlier_messages_are_at_their_places_after_a_reload() -> None:
+    desk = filled()
+
+    desk.reload()
+
+    assert desk.payloads(10) == [b"2", b"4", b"6", b"8", b"9"]
+    assert desk.shelf.counters.lines[MAIN_LINE].count == 5
+
+
+@pytest.mark.parametrize("is_reloaded", [False, True])
+def test_no_earlier_message_comes_twice(is_reloaded: bool) -> None:
+    """Neither what was filled in, nor what came as it was published."""
+    desk = filled()
+    desk.payloads(10)
+    if is_reloaded:
+        desk.reload()
+
+    deliver(desk, past(4, b"4"), past(6, b"6"), past(7, b"7"), past(8, b"8"), past(9, b"9"))
+
+    assert desk.shelf.counters.lines[MAIN_LINE].count == 6
+    assert [each.payload for each in desk.shelf.entries.values()].count(b"7") == 1
+
+
+def test_further_copies_of_earlier_messages_come_with_the_first_or_not_at_all() -> None:
+    """Of 4, 7 and 9 only 7 was not here before; its further copy has a new number."""
+    desk = filled()
+    again = [past(4, b"4"), past(7, b"7"), past(9, b"9")]
+    further = [past(20, b"4'"), past(21, b"7'"), past(22, b"9'")]
+    for first, other in zip(again, further, strict=True):
+        other.past_number = first.sequence_number
+
+    deliver(desk, *again, *further, entry(23, b"23"))
+
+    assert desk.payloads(10) == [b"2", b"4", b"6", b"7", b"8", b"9", b"7'", b"23"]
+
+
+def test_earlier_messages_come_first_where_none_came_yet() -> None:
+    desk = Desk()
+    deliver(desk, past(3, b"3"))
+    deliver(desk, past(5, b"5"), entry(7, b"7"))
+    deliver(desk, past(6, b"6"), past(7, b"again"))
+
+    assert desk.payloads(10) == [b"3", b"5", b"6", b"7"]
+
+
+def test_earlier_messages_belong_to_their_sessions() -> None:
+    desk = filled(requires_session=True)
+    desk.reload()
+
+    assert [desk.accept().session_id for _ in range(3)] == ["t", "s", "u"]
+    assert desk.shelf.counters.lines[MAIN_LINE].count == 5
+
+
+def test_an_earlier_message_that_cannot_be_received_is_a_dead_letter() -> None:
+    desk = filled()
+
+    deliver(desk, past(7, b"bad", reason="FilterException"))
+
+    [dead] = desk.receive(10, line=DEAD_LETTER_LINE)
+    assert (dead.payload, dead.entry.reason) == (b"bad", "FilterException")
+    assert [line.count for line in desk.shelf.counters.lines] == [5, 1, 0]
+
+
+def test_a_subscription_that_did_not_note_its_beginning_is_not_filled() -> None:
+    """One of a build that did not know of this."""
+    desk = Desk()
+    deliver(desk, entry(8, b"8"))
+    desk.shelf.kept.records.clear()
+    desk.reload()
+
+    deliver(desk, past(4, b"4"))
+
+    assert desk.payloads(10) == [b"8"]
+
+
+def test_a_topic_publishes_earlier_messages_under_their_numbers() -> None:
+    desk = topic()
+    [first, second] = desk.send(b"a", b"b")
+    published(desk)
+
+    past_message = Message(b"a", subscription_id=5, past_number=first)
+    desk.send_all([past_message, Message(b"c", subscription_id=5)])
+
+    again, only = desk.fragment.published()
+    assert (again.sequence_number, again.past_number, again.subscription_id) == (first, first, 5)
+    assert (only.sequence_number, only.past_number, only.subscription_id) == (second + 1, 0, 5)
+
+
+def test_a_message_for_one_subscription_is_no_duplicate() -> None:
+    desk = topic(duplicate_window_ms=10_000)
+    for payload, message_id, only in (
+        (b"a", "x", 0),
+        (b"b", "x", 5),
+        (b"c", "y", 5),
+        (b"d", "y", 0),
+    ):
+        desk.send_all([Message(payload, message_id=message_id, subscription_id=only)])
+
+    assert [payload for _, payload in published(desk)] == [b"a", b"b", b"c", b"d"]

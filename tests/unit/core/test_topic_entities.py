@@ -15,8 +15,8 @@ from shardbus.core.namespace.entity import (
     RECEIVE_DISABLED_STATUS,
     SEND_DISABLED_STATUS,
     Entity,
+    EntitySpec,
     FragmentHome,
-    QueueSpec,
     entity_from_json,
     new_queue_spec,
     new_subscription,
@@ -31,14 +31,14 @@ from tests.support.refusals import refusal_of
 
 
 def a_topic() -> Entity:
-    topic = new_topic(7, "Eu/News", QueueSpec(), 1000)
+    topic = new_topic(7, "Eu/News", EntitySpec(), 1000)
     topic.fragments = spread_fragments(7, 16, 4)
     topic.hash_starts = even_hash_starts(16)
     return topic
 
 
 def a_subscription() -> Entity:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.dead_letters_on_filter_errors = False
     spec.supports_ordering = False
     spec.is_subscription_partitioned = True
@@ -66,7 +66,7 @@ def test_what_only_topics_and_subscriptions_have_is_in_their_documents() -> None
 
 
 def test_the_document_of_a_queue_from_before_there_were_topics_is_read() -> None:
-    queue = Entity(7, "q", QueueSpec(), 1)
+    queue = Entity(7, "q", EntitySpec(), 1)
     queue.fragments, queue.hash_starts = [FragmentHome(0, 0)], [0]
     document: dict[str, object] = json.loads(queue.to_json())
     spec = document["spec"]
@@ -112,7 +112,7 @@ def test_a_damaged_document_is_noticed(entity: Entity, name: str, value: object)
 def test_a_changed_entity_keeps_its_kind_its_topic_and_its_rules() -> None:
     original = a_subscription()
 
-    updated = original.updated(QueueSpec(), 3000)
+    updated = original.updated(EntitySpec(), 3000)
     ruled = updated.with_rules([], 4000)
 
     assert (updated.kind, updated.topic_id, updated.rules) == (SUBSCRIPTION, 7, original.rules)
@@ -122,7 +122,7 @@ def test_a_changed_entity_keeps_its_kind_its_topic_and_its_rules() -> None:
 def test_a_change_is_newer_although_the_clock_was_set_back() -> None:
     """Brokers go by it when gateways tell them one after the other."""
     original = a_subscription()
-    newer = original.updated(QueueSpec(), 9_000_000)
+    newer = original.updated(EntitySpec(), 9_000_000)
 
     newest = newer.with_rules([], 5_000)
 
@@ -231,11 +231,11 @@ def test_what_is_fixed_at_creation_is_refused_in_the_words_of_its_kind(
     kind: str, name: str, element: str
 ) -> None:
     """R6."""
-    new = QueueSpec()
+    new = EntitySpec()
     setattr(new, name, True)
 
     with pytest.raises(Refused) as refusal:
-        changed(QueueSpec(), new, kind)
+        changed(EntitySpec(), new, kind)
 
     assert refusal.value.message == (
         f"The value for the {element} property of an existing {kind.capitalize()} "

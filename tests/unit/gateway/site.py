@@ -1,19 +1,20 @@
 """A management endpoint in this process, with brokers that hold nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
 from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.clock import SystemClock
-from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.broker.namespace.namespace import Namespace
+from shardbus.broker.namespace.settings import NamespaceSettings
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
-from shardbus.gateway.http.api.access import AccessPages
 from shardbus.gateway.http.api.call import Call, Group, Nothing, Row, shows
+from shardbus.gateway.http.api.operations.access import AccessPages
+from shardbus.gateway.http.api.operations.system import PortsShown
 from shardbus.gateway.http.api.route import Route
-from shardbus.gateway.http.api.system import PortsShown
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
 from shardbus.gateway.http.observing.fragments import FragmentsPage
@@ -45,7 +46,9 @@ class PortsPage:
 class Endpoint:
     """A namespace, its site, and where it listens."""
 
-    def __init__(self, tier: str = STANDARD, generation: str = NEWER) -> None:
+    def __init__(
+        self, tier: str = STANDARD, generation: str = NEWER, others: Sequence[Group] = ()
+    ) -> None:
         self.clock = SystemClock()
         self.hosts = [FakeHost(f"b{number}") for number in range(4)]
         self.settings = NamespaceSettings(tier_named(tier, generation), development_rule())
@@ -62,7 +65,7 @@ class Endpoint:
         health = self.namespace.problems
         metrics = Metrics(self.namespace, health, HttpCounts())
         fragments = FragmentsPage(self.namespace, names)
-        groups: list[Group] = [AccessPages(self.namespace, self.clock), PortsPage()]
+        groups: list[Group] = [AccessPages(self.namespace, self.clock), PortsPage(), *others]
         api = Api(self.namespace, self.authorizer, fragments, metrics, health=health, groups=groups)
         self.site = Site(admin, health, self.clock, system="test", api=api)
         self.port = 0

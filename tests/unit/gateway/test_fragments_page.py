@@ -6,7 +6,7 @@ import json
 from shardbus.broker.access.sas import mint_token
 from shardbus.broker.namespace.host import FRAGMENT_AVAILABLE, FragmentStatistics
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.gateway.http.server.message import HttpRequest, HttpResponse
 from shardbus.stores.base.store import FragmentId
 from tests.unit.gateway.site import Endpoint
@@ -14,7 +14,7 @@ from tests.unit.gateway.site import Endpoint
 PATH = "/api/v1/entities/{}/fragments"
 
 
-def endpoint_with(name: str = "orders", spec: QueueSpec | None = None) -> Endpoint:
+def endpoint_with(name: str = "orders", spec: EntitySpec | None = None) -> Endpoint:
     endpoint = Endpoint()
 
     async def create() -> None:
@@ -114,7 +114,7 @@ def test_nothing_is_shown_without_a_token() -> None:
 
 
 def test_who_listens_may_look_and_who_only_sends_may_not() -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("reader", LISTEN, "r"), AccessRule("writer", SEND, "w")]
     endpoint = endpoint_with(spec=spec)
 

@@ -5,8 +5,8 @@ from xml.etree import ElementTree
 import pytest
 
 from shardbus.core.namespace.tier import INFINITE_MS
-from shardbus.gateway.http.atom.described import CONNECT
 from shardbus.gateway.http.atom.descriptions import COUNTS
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.entries import (
     ATOM,
 )

@@ -13,7 +13,7 @@ from shardbus.core.namespace.rule_spec import (
     correlation_filter,
     sql_filter,
 )
-from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.markup import parse
 from shardbus.gateway.http.atom.rule_markup import read_rule, write_rule
 from tests.support.refusals import refusal_of

@@ -9,13 +9,15 @@ from typing import Final
 
 import pytest
 
+from shardbus.amqp.events import SaslFailed
+from shardbus.amqp.sasl import AUTH_FAILED, TEMPORARY
 from shardbus.app.server.issuer import ASK_AGAIN_MS, REFRESH_MS, Issuer
 from shardbus.broker.access.bearer import SKEW_S
 from shardbus.broker.access.claim_grants import DEFAULT_GRANTS, parse_grant
 from shardbus.broker.access.sign_in import SignIn, Terms
 from shardbus.broker.fragment.alarm import LOOK_MS_MAX
 from shardbus.codec.types import Int
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.gateway.http.server.message import HttpResponse
 from tests.support.issuer import (
     AUDIENCE,
@@ -29,7 +31,7 @@ from tests.support.issuer import (
     rsa_key,
 )
 from tests.unit.app.test_issuer import ONE, TWO, URL, WHERE, Net
-from tests.unit.gateway.amqp.client import anonymous
+from tests.unit.gateway.amqp.client import Client, anonymous, plain
 from tests.unit.gateway.amqp.test_cbs import Counter, status_of
 from tests.unit.gateway.http.web import Web
 
@@ -77,6 +79,10 @@ def web() -> Iterator[SignInWeb]:
     web.close()
 
 
+def sasl_codes(client: Client) -> list[int]:
+    return [event.code for event in client.events if isinstance(event, SaslFailed)]
+
+
 def test_a_token_put_over_amqp_gives_what_its_roles_give(web: SignInWeb) -> None:
     counter = web.counter()
 
@@ -87,6 +93,87 @@ def test_a_token_put_over_amqp_gives_what_its_roles_give(web: SignInWeb) -> None
     assert status_of(answer) == Int(202)
     assert sender.is_attached
     assert counter.client.detach_error(receiver).condition == UNAUTHORIZED
+
+
+def test_a_token_shown_over_plain_gives_what_its_roles_give(web: SignInWeb) -> None:
+    """R38: so signs in JMS, which has no `$cbs`."""
+    client = web.client(plain(b"\0$jwt\0" + web.jwt(SENDER, "reader").encode()))
+    web.pass_s()
+    sender, reader, other = client.sender("q"), client.receiver("q"), client.receiver("many")
+    web.pass_s()
+
+    assert sender.is_attached
+    assert reader.is_attached
+    assert client.detach_error(other).condition == UNAUTHORIZED
+
+
+def test_links_of_a_token_shown_over_plain_end_with_it(web: SignInWeb) -> None:
+    now_s = web.clock.now_ms() // 1000
+    client = web.client(plain(b"\0$jwt\0" + web.jwt(OWNER, exp=now_s + 60).encode()))
+    web.pass_s()
+    link = client.receiver("q")
+
+    web.pass_s(60 + SKEW_S - 5)
+    assert link.is_attached
+    web.pass_s(5 + LOOK_MS_MAX / 1000)
+
+    assert client.detach_error(link).condition == UNAUTHORIZED
+
+
+def test_a_long_token_fits_into_plain_and_a_longer_one_ends_the_connection(web: SignInWeb) -> None:
+    """As long as `$cbs` accepts, which is more than other keys may have here."""
+    fits = web.jwt(OWNER, more="x" * 5_000)
+    assert 6_000 < len(fits) < 8_192
+    client = web.client(plain(b"\0$jwt\0" + fits.encode()))
+    longer = web.client(plain(b"\0$jwt\0" + b"x" * 9_300))
+    web.pass_s()
+
+    link = client.receiver("q")
+    web.pass_s()
+
+    assert link.is_attached
+    assert longer.transport.is_closing()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda web: web.jwt(OWNER, aud="https://vault.azure.net"),
+        lambda web: web.jwt("nobody"),
+        lambda web: web.jwt(OWNER, exp=1),
+        lambda web: TestKey("one", TWO.private).sign(claims_of(URL, 1, OWNER)),
+        lambda web: "not.a.token",
+        lambda web: "\u00e9",
+        lambda web: "",
+    ],
+)
+def test_a_bad_token_over_plain_opens_nothing(
+    web: SignInWeb, made: Callable[[SignInWeb], str]
+) -> None:
+    client = web.client(plain(b"\0$jwt\0" + made(web).encode()))
+    web.pass_s()
+
+    assert sasl_codes(client) == [AUTH_FAILED]
+
+
+def test_a_signature_is_no_token_for_plain(web: SignInWeb) -> None:
+    """It may be a guess: it is answered as a wrong key is, and counted with them."""
+    client = web.client(plain(b"\0$jwt\0" + web.token().encode()))
+    web.pass_s(60)
+
+    assert sasl_codes(client) == [AUTH_FAILED]
+    assert client.protocol.counts.keys_refused == 1
+
+
+def test_without_keys_plain_is_told_to_try_again(web: SignInWeb) -> None:
+    token = web.jwt(OWNER)
+    web.issuer._known = None
+    web.net.is_up = False
+
+    client = web.client(plain(b"\0$jwt\0" + token.encode()))
+    web.pass_s()
+
+    assert sasl_codes(client) == [TEMPORARY]
 
 
 def test_links_end_when_the_token_does_and_a_minute_of_skew(web: SignInWeb) -> None:
@@ -283,7 +370,7 @@ def test_a_client_without_rights_stays_a_stranger(web: SignInWeb) -> None:
 
 def test_subscriptions_are_reached_by_the_role_for_their_topic(web: SignInWeb) -> None:
     web.run(web.namespace.delete("many"))
-    web.create_topic("many", spec=QueueSpec())
+    web.create_topic("many", spec=EntitySpec())
     web.subscribe("many", "s")
     counter = web.counter()
 

@@ -15,8 +15,8 @@ from shardbus.core.namespace.access import KEY_NAME_CHARACTERS_MAX, LISTEN, MANA
 from shardbus.core.namespace.address import NAME_CHARACTERS_MAX
 from shardbus.core.namespace.tier import OLDER, PREMIUM
 from shardbus.gateway.http.atom.admin import Admin
-from shardbus.gateway.http.atom.described import CONNECT
 from shardbus.gateway.http.atom.descriptions import COUNTS
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.entries import (
     ATOM,
     EXTENSION,

@@ -9,7 +9,7 @@ import pytest
 
 from shardbus.core.namespace.rule_spec import RuleSpec, correlation_filter, sql_filter
 from shardbus.core.namespace.tier import PREMIUM
-from shardbus.gateway.http.atom.described import CONNECT
+from shardbus.gateway.http.atom.element_reader import CONNECT
 from shardbus.gateway.http.atom.entries import ATOM, EXTENSION
 from shardbus.gateway.http.server.message import HttpRequest
 from tests.unit.gateway.site import Endpoint

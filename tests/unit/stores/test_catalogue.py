@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shardbus.core.namespace.access import LISTEN, AccessRule
-from shardbus.core.namespace.entity import Entity, QueueSpec, spread_fragments
+from shardbus.core.namespace.entity import Entity, EntitySpec, spread_fragments
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.memory.catalogue import MemoryCatalogue
@@ -18,7 +18,7 @@ AnyCatalogue = MemoryCatalogue | SqliteCatalogue
 
 
 def entity(entity_id: int, name: str) -> Entity:
-    made = Entity(entity_id, name, QueueSpec(), 1000)
+    made = Entity(entity_id, name, EntitySpec(), 1000)
     made.fragments = spread_fragments(entity_id, 16, 4)
     made.hash_starts = even_hash_starts(16)
     return made

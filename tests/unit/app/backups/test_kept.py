@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from shardbus.app.backups.definitions import shared_definitions
 from shardbus.app.backups.kept import RECORDS_MAX, KeptBackups
+from shardbus.app.pipelines.capture import Capture
+from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.shelf import Intent, Shelf
 from shardbus.core.errors import ALREADY_EXISTS, INVALID_ARGUMENT, NOT_FOUND
-from shardbus.gateway.http.api.backups import Backup
+from shardbus.gateway.http.api.operations.backups import Backup
+from shardbus.stores.base.pipelines import PipelineRow
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.sqlite.snapshot import SqliteSnapshot
 from tests.support.refusals import refusal_of, unavailability
@@ -29,7 +34,12 @@ class Served:
             directory=world.backups,
             data_dir=world.directory,
             clock=world.clock,
+            shared=self._shared,
         )
+        self.rows: list[PipelineRow] = []
+
+    async def _shared(self) -> dict[str, bytes]:
+        return shared_definitions(self.rows)
 
     def start(self, name: str = "") -> Backup:
         return self.world.run(self.kept.start(name))
@@ -202,3 +212,15 @@ def test_a_directory_that_cannot_be_made_is_told(served: Served) -> None:
     served.world.backups.write_text("a file", encoding="utf-8")
     with unavailability():
         served.start("copy")
+
+
+def test_the_pipelines_of_a_cluster_are_in_its_backups(served: Served) -> None:
+    """R43: they are rows of its database, and no files."""
+    definition = Definition("archive", Capture(entity="orders", path="archive/orders"))
+    document = json.dumps(definition.to_document())
+    served.rows.append(PipelineRow("archive", document, "run", "b/1", 3, 9, "{}"))
+
+    assert served.made().state == "done"
+
+    found = Shelf(served.world.backups / "copy" / "pipelines").load()
+    assert found == {"archive": (definition, Intent.RUN)}

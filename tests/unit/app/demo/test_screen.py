@@ -84,7 +84,7 @@ def test_what_a_bus_says_cannot_talk_to_the_terminal() -> None:
 def test_a_fragment_out_of_reach_is_said_to_be() -> None:
     picture = replace(PICTURE, fragments=(FragmentBar(0, 0, 0.0, is_available=False),))
 
-    assert draw(picture, PLAIN)[3] == "  0 out of reach"
+    assert draw(picture, PLAIN)[3] == "  0 unreachable"
 
 
 def test_a_pipeline_that_does_not_run_says_why() -> None:

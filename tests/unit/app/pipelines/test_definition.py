@@ -61,7 +61,10 @@ def test_a_path_stays_below_the_directory_of_captured_data(path: str) -> None:
         ({"rows_max": "many"}, "rows_max"),
         ({"format": "json"}, "format"),
         ({"compact": "yes"}, "compact"),
-        ({"where": "x > 1"}, "'where'"),
+        ({"rate_max": 1}, "'rate_max'"),
+        ({"where": "x > 1"}, "keep"),
+        ({"rule": "x > 1"}, "keep"),
+        ({"like_subscription": "t/Subscriptions/s"}, "keep"),
         ({"connection_string": "x"}, "connection_string"),
     ],
 )

@@ -59,7 +59,7 @@ def test_the_recipe_has_three_files_and_every_kind_has_them() -> None:
     files = re.findall(r"`((?:src|spark)/[\w/]+\.py)`", recipe)
 
     assert len(files) == 3
-    for kind in ("capture", "replay"):
+    for kind in ("capture", "replay", "sql", "python"):
         assert [file for file in files if not (ROOT / file.replace("KIND", kind)).is_file()] == []
 
 

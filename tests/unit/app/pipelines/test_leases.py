@@ -13,8 +13,8 @@ def test_one_that_nobody_has_is_taken_if_it_is_to_run() -> None:
     leases = PipelineLeases("a/1")
     leases.see([FREE], 0.0)
 
-    assert leases.takeable([FREE], "run", 0.0) == FREE
-    assert leases.takeable([replace(FREE, intent="rest")], "run", 0.0) is None
+    assert leases.takeable([FREE], ("run",), 0.0) == FREE
+    assert leases.takeable([replace(FREE, intent="rest")], ("run",), 0.0) is None
 
 
 def test_a_dead_owner_is_observed_by_a_counter_that_stands() -> None:
@@ -25,9 +25,9 @@ def test_a_dead_owner_is_observed_by_a_counter_that_stands() -> None:
     leases.see([beaten], DEAD_S - 1)
 
     leases.see([beaten], DEAD_S + 1)
-    assert leases.takeable([beaten], "run", DEAD_S + 1) is None
+    assert leases.takeable([beaten], ("run",), DEAD_S + 1) is None
     leases.see([beaten], 2 * DEAD_S)
-    assert leases.takeable([beaten], "run", 2 * DEAD_S) == beaten
+    assert leases.takeable([beaten], ("run",), 2 * DEAD_S) == beaten
 
 
 def test_a_database_that_was_away_makes_nobody_dead() -> None:
@@ -37,7 +37,7 @@ def test_a_database_that_was_away_makes_nobody_dead() -> None:
 
     leases.see([THEIRS], 2 * DEAD_S)
 
-    assert leases.takeable([THEIRS], "run", 2 * DEAD_S) is None
+    assert leases.takeable([THEIRS], ("run",), 2 * DEAD_S) is None
 
 
 def test_who_cannot_beat_ends_before_another_may_take() -> None:
@@ -66,9 +66,9 @@ def test_who_has_more_waits_longer_and_there_is_an_end() -> None:
     leases = PipelineLeases("a/1")
     leases.taken("other", 1, 0.0)
     leases.see([FREE], 0.0)
-    assert leases.takeable([FREE], "run", 0.0) is None
-    assert leases.takeable([FREE], "run", LOOK_S) == FREE
+    assert leases.takeable([FREE], ("run",), 0.0) is None
+    assert leases.takeable([FREE], ("run",), LOOK_S) == FREE
 
     for number in range(RUNNING_MAX):
         leases.taken(f"other-{number}", 1, 0.0)
-    assert leases.takeable([FREE], "run", 1_000.0) is None
+    assert leases.takeable([FREE], ("run",), 1_000.0) is None

@@ -10,7 +10,7 @@ import pytest
 
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import KINDS, Definition
-from shardbus.app.pipelines.keeper import Launch
+from shardbus.app.pipelines.driver_keeper import Launch
 from shardbus.app.pipelines.launching import DriverAccess
 from shardbus.app.pipelines.pipelines import KeptPipelines, Shown
 from shardbus.app.pipelines.report import LINE_CHARACTERS_MAX, Report
@@ -18,7 +18,7 @@ from shardbus.app.pipelines.shelf import Shelf
 from shardbus.app.pipelines.task import Task
 from shardbus.broker.access.sas import parse_token
 from shardbus.core.errors import ALREADY_EXISTS, INVALID_ARGUMENT, NOT_ALLOWED, NOT_FOUND, Refused
-from shardbus.gateway.http.api.pipelines import LOG_LINES_MAX
+from shardbus.gateway.http.api.operations.pipelines import LOG_LINES_MAX
 from shardbus.gateway.http.document import KindReader
 from tests.support.refusals import refusal_of
 
@@ -27,12 +27,27 @@ LONG_MS: Final = 3_600_000
 _BEGIN: Final = """
 import signal, sys, time
 def say(text): print(text, flush=True)
-signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(say('{"event": "done"}')))
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda number, frame: sys.exit(say('{"event": "done"}')))
 say('{"event": "running"}')
 say('{"event": "progress", "at": "2026-01-02T03:04:05Z", "batch": 3, "rows": 20, '
     '"rows_per_s": 7.5, "backlog": 5, "batch_ms": 40}')
 """
 GOES_ON: Final = _BEGIN + "sys.stderr.write('a line\\n'); sys.stderr.flush(); sys.stdin.read()"
+STUBBORN: Final = """
+import signal, sys
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, signal.SIG_IGN)
+print('{"event": "running"}', flush=True)
+sys.stdin.read()
+"""
+FINISHES: Final = f"""
+import sys
+if sys.argv[1:] == ["--finish"]:
+    sys.exit(print("finishing"))
+{_BEGIN}
+sys.stdin.read()
+"""
 ENDS_WELL: Final = _BEGIN + """say('{"event": "finished"}')"""
 REPLAYS: Final = """
 print('{"event": "running"}')
@@ -53,10 +68,16 @@ class Entities:
 
     def __init__(self) -> None:
         self.dropped: list[str] = []
+        self.held: list[str] = []
+        self.claimed = 0
 
     def check(self, definition: Definition) -> None:
         if definition.task.entity != "orders":
             raise Refused(NOT_FOUND, "The messaging entity does not exist.")
+
+    async def hold_claims(self, definition: Definition) -> int:
+        self.held.append(definition.name)
+        return self.claimed
 
     async def drop_reader(self, definition: Definition) -> None:
         self.dropped.append(definition.name)
@@ -129,6 +150,7 @@ def test_a_pipeline_is_created_started_shown_stopped_and_deleted(bench: Bench) -
             "backlog": 5,
             "batch_ms": 40,
         }
+        assert pipelines.progresses() == {"archive": {**shown["progress"], "state": "running"}}
         with refusal_of(NOT_ALLOWED):
             await pipelines.delete("archive")
 
@@ -258,6 +280,75 @@ def test_a_driver_that_dies_at_once_is_started_again_and_its_error_is_shown(
         assert pipelines.problems() == [f"pipeline archive fails: {error}"]
 
     bench.tell(story, script)
+
+
+def test_a_batch_that_was_cut_off_keeps_its_claims_until_it_is_run_again_or_finished(
+    bench: Bench,
+) -> None:
+    """P4, P9: deleting the pipeline would let receivers have what was written."""
+
+    async def story(pipelines: KeptPipelines) -> None:
+        await pipelines.create("archive", _wanted())
+        await pipelines.start("archive")
+        await _until(pipelines, lambda shown: shown["state"] == "running")
+        await pipelines.stop("archive")
+        shown = await _until(pipelines, lambda shown: shown["state"] == "stopped")
+        assert (shown["last_error"], pipelines.problems()) == ("", [])
+        assert "within a batch" in pipelines.log("archive")[-1]
+
+        bench.entities.claimed = 7
+        with refusal_of(NOT_ALLOWED, "7 messages"):
+            await pipelines.delete("archive")
+        await pipelines.start("archive")
+        await _until(pipelines, lambda shown: shown["state"] == "running")
+        await pipelines.stop("archive")
+        await _until(pipelines, lambda shown: shown["state"] == "stopped")
+        await pipelines.delete("archive", is_abandoned=True)
+
+    bench.tell(story, STUBBORN)
+    assert bench.entities.dropped == ["archive"]
+
+
+def test_a_stopped_pipeline_finishes_with_a_driver_that_only_does_that(bench: Bench) -> None:
+    """P4, P9"""
+
+    async def story(pipelines: KeptPipelines) -> None:
+        await pipelines.create("archive", _wanted())
+        assert (await pipelines.stop("archive", is_finishing=True))["state"] == "stopped"
+        assert pipelines.show("archive")["starts"] == 0, "nothing is claimed"
+
+        bench.entities.claimed = 7
+        assert (await pipelines.stop("archive", is_finishing=True))["state"] == "stopping"
+        shown = await _until(pipelines, lambda shown: shown["state"] == "stopped")
+        assert (shown["starts"], shown["last_error"]) == (1, "")
+        assert pipelines.log("archive") == ["finishing"]
+
+        await pipelines.start("archive")
+        await _until(pipelines, lambda shown: shown["state"] == "running")
+        await pipelines.stop("archive", is_finishing=True)
+        await _until(pipelines, lambda shown: shown["state"] == "stopped")
+        assert pipelines.log("archive").count("finishing") == 1
+
+    bench.tell(story, FINISHES)
+
+
+def test_the_claims_of_pipelines_that_do_not_run_are_held_at_once_when_the_bus_starts(
+    bench: Bench,
+) -> None:
+    """P4"""
+
+    async def begin(pipelines: KeptPipelines) -> None:
+        for name in ("archive", "other"):
+            await pipelines.create(name, _wanted(path=name))
+        await pipelines.start("other")
+
+    async def look(pipelines: KeptPipelines) -> None:
+        await _until(pipelines, lambda shown: bool(bench.entities.held))
+        assert bench.entities.held == ["archive"]
+
+    bench.tell(begin, GOES_ON)
+    bench.entities.held.clear()
+    bench.tell(look, GOES_ON)
 
 
 def test_stopping_does_not_wait_for_the_next_attempt(bench: Bench) -> None:

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardbus.app.pipelines.replay import RULES_MAX, Replay
+from shardbus.app.pipelines.replay import Replay
+from shardbus.app.pipelines.selecting import RULES_MAX
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, NOT_FOUND, ErrorKind
 from shardbus.core.namespace.rule_spec import FilterSpec, RuleSpec
 from shardbus.gateway.http.api.places import EntityPlaces

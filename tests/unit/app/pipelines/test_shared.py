@@ -11,7 +11,7 @@ import pytest
 
 from shardbus.app.pipelines import leases, shared
 from shardbus.app.pipelines.definition import Definition
-from shardbus.app.pipelines.keeper import Launch
+from shardbus.app.pipelines.driver_keeper import Launch
 from shardbus.app.pipelines.pipelines import Shown
 from shardbus.app.pipelines.shared import SharedPipelines
 from shardbus.core.errors import ALREADY_EXISTS, NOT_ALLOWED, NOT_FOUND
@@ -28,6 +28,7 @@ from tests.unit.app.pipelines.test_pipelines import (
 )
 from tests.unit.broker.hosts import InlineWorker
 
+SCRIPT = f"import sys\nif sys.argv[1:] == ['--finish']: sys.exit()\n{GOES_ON}"
 LOOK_S = 0.02
 FENCE_S = 0.3
 DEAD_S = 0.8
@@ -99,9 +100,10 @@ class Node:
 
     def __init__(self, name: str, rows: dict[str, PipelineRow], *, is_runner: bool = True) -> None:
         self.table = MemoryTable(rows)
+        self.entities = Entities()
         self.launched: list[str] = []
         self.pipelines = SharedPipelines(
-            Entities(),
+            self.entities,
             self.table,
             InlineWorker(),
             name,
@@ -126,7 +128,7 @@ class Node:
 
     def _launch(self, definition: Definition) -> Launch:
         self.launched.append(definition.name)
-        return Launch([sys.executable, "-c", GOES_ON], {}, LONG_MS)
+        return Launch([sys.executable, "-c", SCRIPT], {}, LONG_MS)
 
 
 @pytest.fixture(autouse=True)
@@ -175,6 +177,28 @@ def test_any_gateway_manages_what_one_node_runs() -> None:
         await gateway.pipelines.delete("archive")
         with refusal_of(NOT_FOUND):
             await runner.pipelines.start("archive")
+
+    _play(story)
+
+
+def test_any_gateway_lets_a_node_finish_a_batch_that_was_cut_off() -> None:
+    """R41, P4, P9"""
+
+    async def story(gateway: Node, runner: Node) -> None:
+        await gateway.pipelines.create("archive", _wanted())
+        await gateway.pipelines.stop("archive", is_finishing=True)
+        assert runner.table.found["archive"].intent == "rest", "nothing is claimed"
+
+        gateway.entities.claimed = 7
+        with refusal_of(NOT_ALLOWED, "7 messages"):
+            await gateway.pipelines.delete("archive")
+        await gateway.pipelines.stop("archive", is_finishing=True)
+        assert gateway.pipelines.show("archive")["state"] == "stopping"
+        await gateway.until(lambda one: one["state"] == "stopped")
+        assert (runner.launched, runner.table.found["archive"].intent) == (["archive"], "rest")
+
+        gateway.entities.claimed = 0
+        await gateway.pipelines.delete("archive")
 
     _play(story)
 

@@ -20,6 +20,7 @@ from shardbus.app.pipelines.launching import (
 from shardbus.app.pipelines.replay import Replay
 from shardbus.app.server.settings import load
 from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND
+from shardbus.core.limits import LEASE_MS_DEFAULT
 from shardbus.gateway.http.api.groups import api_groups
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.document import KindReader
@@ -65,16 +66,14 @@ def test_queues_and_their_dead_letters_can_be_captured(entities: BusEntities) ->
         entities.check(but(OF_Q, entity="gone"))
 
 
-def test_sessions_can_be_captured_only_if_they_stay(
-    web: MessagesWeb, entities: BusEntities
-) -> None:
+def test_sessions_can_be_captured(web: MessagesWeb, entities: BusEntities) -> None:
+    """P4"""
     web.create_sessions("held")
     held = but(OF_Q, entity="held")
 
     entities.check(but(held, keep=True))
     entities.check(but(held, entity="held/$DeadLetterQueue"))
-    with refusal_of(NOT_ALLOWED, "'held'"):
-        entities.check(held)
+    entities.check(held)
 
 
 def test_the_reader_of_a_deleted_pipeline_is_dropped_and_gives_back_what_it_has(
@@ -91,12 +90,34 @@ def test_the_reader_of_a_deleted_pipeline_is_dropped_and_gives_back_what_it_has(
     assert web.take("q").body == b"hello"
 
 
+def test_the_claims_of_a_pipeline_that_does_not_run_are_kept_for_it(
+    web: MessagesWeb, entities: BusEntities
+) -> None:
+    """P4: the next start runs the batch again under its number."""
+    me = {"reader": OF_Q.task.reader("archive"), "owner": "driver"}
+    for body in ("one", "two"):
+        web.put("q", {"body": body})
+    web.post("q/readers/open", **me)
+    assert web.run(entities.hold_claims(OF_Q)) == 0
+    web.post("q/readers/claim", **me, claims=[{"fragment": 0, "ordinal": 1, "count_max": 9}])
+
+    for _ in range(10):
+        web.loop.pass_time(LEASE_MS_DEFAULT / 1000 - 1)
+        assert web.run(entities.hold_claims(OF_Q)) == 2
+    assert web.take("q").status == 204
+
+    web.loop.pass_time(LEASE_MS_DEFAULT / 1000)
+    assert web.take("q").body == b"one"
+
+
 def test_a_reader_that_is_not_there_does_not_keep_a_pipeline(
     web: MessagesWeb, entities: BusEntities
 ) -> None:
     web.run(entities.drop_reader(OF_Q))
     web.run(entities.drop_reader(but(OF_Q, entity="gone")))
     web.run(entities.drop_reader(but(OF_Q, keep=True)))
+    for none in (OF_Q, but(OF_Q, entity="gone"), but(OF_Q, keep=True)):
+        assert web.run(entities.hold_claims(none)) == 0
 
 
 def test_a_driver_writes_below_the_directory_or_url_of_captured_data(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from shardbus.broker.access.sas import mint_token
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
 from shardbus.broker.fragment.publishing import Publisher
-from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
-from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.broker.namespace.namespace import Namespace
+from shardbus.broker.namespace.settings import NamespaceSettings
+from shardbus.core.namespace.entity import Entity, EntitySpec
 from shardbus.core.namespace.rule_spec import RuleSpec
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
 from shardbus.gateway.amqp.connection.server import AmqpServer
@@ -90,21 +91,21 @@ class Bench(House):
         self.create("many", is_partitioned=True)
 
     def create(
-        self, name: str, *, is_partitioned: bool = False, spec: QueueSpec | None = None
+        self, name: str, *, is_partitioned: bool = False, spec: EntitySpec | None = None
     ) -> Entity:
         chosen = spec or self.namespace.new_spec()
         chosen.is_partitioned = is_partitioned
         return self.run(self.namespace.create_queue(name, chosen))
 
     def create_sessions(self, name: str, *, is_partitioned: bool = False) -> Entity:
-        spec = QueueSpec()
+        spec = self.namespace.new_spec()
         spec.requires_session = True
         return self.create(name, is_partitioned=is_partitioned, spec=spec)
 
     def create_topic(
-        self, name: str, *, is_partitioned: bool = False, spec: QueueSpec | None = None
+        self, name: str, *, is_partitioned: bool = False, spec: EntitySpec | None = None
     ) -> Entity:
-        chosen = spec or QueueSpec()
+        chosen = spec or EntitySpec()
         chosen.is_partitioned = is_partitioned
         return self.run(self.namespace.create_topic(name, chosen))
 
@@ -114,10 +115,10 @@ class Bench(House):
         name: str,
         rules: Sequence[RuleSpec] = (),
         *,
-        spec: QueueSpec | None = None,
+        spec: EntitySpec | None = None,
     ) -> str:
         """Make a subscription; its address."""
-        creating = self.namespace.create_subscription(topic, name, spec or QueueSpec(), rules)
+        creating = self.namespace.create_subscription(topic, name, spec or EntitySpec(), rules)
         return self.run(creating).name
 
     def publish(self, topic: str, *payloads: bytes) -> None:

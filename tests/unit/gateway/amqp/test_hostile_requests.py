@@ -171,7 +171,7 @@ def test_a_field_that_is_needed_must_be_there(
 @pytest.mark.parametrize(
     ("operation", "field", "value"),
     [
-        ("batch-delete-messages", "message-count", Int(501)),
+        ("batch-delete-messages", "message-count", Int(4001)),
         ("batch-delete-messages", "message-count", Ulong(2**64 - 1)),
         ("batch-delete-messages", "message-count", Int(0)),
         ("get-message-sessions", "top", Int(1001)),

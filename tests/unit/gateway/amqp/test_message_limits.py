@@ -5,7 +5,7 @@ import pytest
 from shardbus.amqp.outcomes import ACCEPTED, DeliveryState, Modified, Rejected
 from shardbus.codec.types import Symbol, Timestamp, Uint, Value
 from shardbus.codec.value import encode
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.message.sections import (
     BATCH_FORMAT,
     decode_message,
@@ -102,7 +102,7 @@ def test_a_message_says_when_it_expires(bench: Bench) -> None:
 
 def test_the_entitys_time_to_live_caps_the_messages(bench: Bench) -> None:
     """R35."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.default_ttl_ms = 10_000
     bench.create("short", spec=spec)
     sent = section(0x70, [None, None, Uint(30_000)]) + DATA

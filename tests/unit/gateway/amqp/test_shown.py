@@ -4,7 +4,7 @@ import pytest
 
 from shardbus.codec.types import Int, Symbol, Timestamp, Uint, Value, integer_of
 from shardbus.codec.value import encode
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.namespace.rule_spec import TRUE_FILTER, FilterSpec, RuleSpec
 from shardbus.message.sections import (
     BATCH_FORMAT,
@@ -89,7 +89,7 @@ def test_a_copy_in_a_subscription_has_the_number_of_the_topic(
 
 def made(bench: Bench, kind: str, *, is_partitioned: bool, has_sessions: bool) -> tuple[str, str]:
     """A new entity: where one sends, and where one receives."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_session = has_sessions
     if kind == "queue":
         bench.create("made", is_partitioned=is_partitioned, spec=spec)
@@ -197,7 +197,7 @@ def test_a_peek_shows_250_messages_at_most(bench: Bench, name: str) -> None:
 
 
 def long_lived(bench: Bench, name: str, default_ttl_ms: int) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.default_ttl_ms = default_ttl_ms
     bench.create(name, spec=spec)
 

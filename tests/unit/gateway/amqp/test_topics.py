@@ -7,7 +7,7 @@ from shardbus.broker.access.sas import mint_token
 from shardbus.codec.types import Array, Int, Timestamp, Value, integer_of
 from shardbus.codec.value import encode
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
-from shardbus.core.namespace.entity import DISABLED_STATUS, QueueSpec
+from shardbus.core.namespace.entity import DISABLED_STATUS, EntitySpec
 from shardbus.core.namespace.rule_spec import FilterSpec, RuleSpec, correlation_filter, sql_filter
 from shardbus.message.sections import DecodedMessage
 from tests.support.messages import annotations_of
@@ -56,8 +56,8 @@ def bodies(messages: list[DecodedMessage]) -> list[bytes]:
     return [each.body for each in messages if isinstance(each.body, bytes)]
 
 
-def sessionful() -> QueueSpec:
-    spec = QueueSpec()
+def sessionful() -> EntitySpec:
+    spec = EntitySpec()
     spec.requires_session = True
     return spec
 
@@ -172,7 +172,7 @@ def test_an_error_in_a_filter_is_a_dead_letter_unless_the_subscription_says_no(
 ) -> None:
     broken = rule("broken", sql_filter("1 / n = 1"))
     strict = bench.subscribe(topic, "strict", [broken])
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.dead_letters_on_filter_errors = False
     lax = bench.subscribe(topic, "lax", [broken], spec=spec)
     bench.publish(topic, message(b"a", {"n": 0}))
@@ -294,7 +294,7 @@ def test_numbers_are_those_of_the_topic(bench: Bench, topic: str) -> None:
 
 
 def test_duplicates_are_dropped_for_all_subscriptions(bench: Bench) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_duplicate_detection = True
     bench.create_topic("dd", spec=spec)
     path = bench.subscribe("dd", "s")
@@ -339,7 +339,7 @@ def test_a_disabled_subscription_gives_nothing_and_goes_on_collecting(
     bench.publish(topic, message(b"a"))
 
     assert client.detach_error(link).condition == "com.microsoft:entity-disabled"
-    enabled = QueueSpec()
+    enabled = EntitySpec()
     enabled.is_partitioned = spec.is_partitioned
     bench.run(bench.namespace.update_subscription(path, enabled))
     assert bodies(bench.messages_of(path)) == [b"a"]
@@ -362,7 +362,7 @@ def test_deleting_a_topic_ends_the_links_to_it_and_to_its_subscriptions(
 
 def test_the_rules_of_access_of_a_topic_reach_its_subscriptions(bench: Bench) -> None:
     """The addressed entity, then its parents."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("reader", LISTEN, "read"), AccessRule("writer", SEND, "write")]
     bench.create_topic("guarded", spec=spec)
     path = bench.subscribe("guarded", "s")

@@ -250,10 +250,10 @@ def test_two_keys_of_the_way_are_refused(bench: Bench, user: Transacting, destin
 
 
 @pytest.mark.parametrize("is_own", [True, False])
-def test_the_key_of_the_way_binds_what_is_settled_there(
+def test_the_key_of_the_way_does_not_bind_what_is_settled_there(
     bench: Bench, user: Transacting, is_own: bool
 ) -> None:
-    """A message moves on from a partitioned queue to another: its own key is the key of the way."""
+    """Decision 0128: the message may have come there without a key, into any fragment."""
     fill_many(bench)
     link, first, own, foreign = received_keys(user)
     user.sender("far")
@@ -262,11 +262,9 @@ def test_the_key_of_the_way_binds_what_is_settled_there(
 
     [state] = enlist(user, transaction_id, "far", by_way(None, own if is_own else foreign))
 
-    if is_own:
-        assert is_enlisted(state, transaction_id)
-        assert user.commit(transaction_id) == ACCEPTED
-    else:
-        assert condition_of(state) == NOT_ALLOWED
+    assert is_enlisted(state, transaction_id)
+    assert user.commit(transaction_id) == ACCEPTED
+    assert len(bench.left("far")) == 1
 
 
 def test_a_key_of_the_way_is_none_where_nothing_has_a_way(bench: Bench, user: Transacting) -> None:

@@ -16,7 +16,7 @@ from shardbus.amqp.termini import Coordinator
 from shardbus.broker.routing.outbox import DOUBT_MS_MAX
 from shardbus.codec import codes
 from shardbus.codec.types import Described, Symbol, Ulong
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.gateway.amqp.transactions.open import BYTES_MAX, OPEN_MAX, TransactionRules
 from shardbus.message.sections import (
     BATCH_FORMAT,
@@ -313,7 +313,7 @@ def test_a_message_id_is_a_key_where_duplicates_are_detected(
     bench: Bench, user: Transacting
 ) -> None:
     """R23, R13."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_duplicate_detection = True
     bench.create("ids", is_partitioned=True, spec=spec)
     transaction_id = user.declare()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from shardbus.gateway.flight.server import lane, places
 from shardbus.gateway.flight.server.admission import ADMITTED_MAX, ADMITTED_S, LaneAdmission
 from shardbus.gateway.flight.server.bus import BusError
 from shardbus.gateway.flight.server.peers import connections, hang_up, peer_name
+from tests.support.waiting import wait_until
 from tests.unit.gateway.flight.lane_site import LaneSite, TableBus, options
 
 ROWS = pa.RecordBatch.from_arrays([pa.array([b"a"])], ["body"])
@@ -107,13 +107,6 @@ def test_a_claim_is_asked_for_before_there_is_a_place_for_it(site: LaneSite) -> 
         site.read(reader="r", ordinals=[1, 1])
 
     assert site.lane.streams_open == 0
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
 
 
 def test_a_put_that_stays_silent_is_ended(site: LaneSite, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from shardbus.broker.access.slowdown import WAITING_OF_PEER_MAX
 from shardbus.gateway.flight.server.bus import CALLS_MAX, BusClient, BusError, entity_path
-from tests.support.server import free_port
+from tests.support.ports import free_port
 
 
 class Gateway(ThreadingHTTPServer):

@@ -9,7 +9,7 @@ from typing import Self
 import pytest
 
 from shardbus.gateway.flight.reading.kept_stores import KEPT_MAX, KEPT_S_MAX, KeptStores
-from shardbus.stores.base.bulk import BulkAsk, Slab
+from shardbus.stores.base.bulk import BlockSlab, BulkAsk, Slab
 from shardbus.stores.base.store import FragmentId, StoreError, UnknownFragment
 from shardbus.stores.sqlite.bulk import BulkReader
 from shardbus.stores.sqlite.store import SqliteStore
@@ -39,11 +39,17 @@ class Source:
         assert self.is_open
         return 7
 
+    def state(self, local: int, session_id: str) -> bytes | None:
+        raise AssertionError
+
     def first_number(self, local: int, number: int, line: int) -> int:
         return local
 
     def slab(self, local: int, ask: BulkAsk, start: int) -> Slab:
         return Slab()
+
+    def blocks(self, local: int, after: int, until: int) -> BlockSlab:
+        raise AssertionError
 
     def is_current(self) -> bool:
         return self.is_same

@@ -10,8 +10,10 @@ from pathlib import Path
 import pyarrow.flight as flight
 import pytest
 
+from shardbus.gateway.flight.reading import states
 from shardbus.gateway.flight.server.bus import BusError, Document
 from shardbus.gateway.flight.server.lane import ACTION_BYTES_MAX
+from shardbus.message.sections import encode_data_message
 from tests.stores.harness import Scalpel, without_payload
 from tests.unit.gateway.flight.lane_site import TOKEN, LaneSite, options
 
@@ -331,3 +333,31 @@ def test_a_stream_that_is_cancelled_makes_room(narrow: LaneSite) -> None:
             continue
 
     assert table.num_rows == 600
+
+
+@pytest.mark.parametrize("bytes_max", [states.STATES_BYTES_MAX, 10])
+def test_a_stream_has_the_states_of_sessions_if_asked(
+    site: LaneSite, monkeypatch: pytest.MonkeyPatch, bytes_max: int
+) -> None:
+    """P2: the state is that of the row's session, whether the id is read or not."""
+    monkeypatch.setattr(states, "STATES_BYTES_MAX", bytes_max)
+    names = ["Red", "blue", "red", None, "RED"]
+    payloads = [
+        encode_data_message(b"%d" % number, session_id=name) for number, name in enumerate(names)
+    ]
+    site.pen.append(payloads)
+    site.pen.set_state("red", b"a state")
+    site.pen.write(site.store)
+    site.bus.answers["entities/q/readers/runs"] = site.claims([[1, 5]])
+    ticket = {"reader": "r", "ordinals": [1, 1]}
+
+    whole = site.read(**ticket, columns=["session_state", "session_id", "body"])
+    alone = site.read(**ticket, columns=["session_state"])
+    browsed = site.read(**{"from": 1, "to": 6}, columns=["body", "session_state"])
+
+    found = [b"a state", None, b"a state", None, b"a state"]
+    assert whole.column_names == ["session_state", "session_id", "body"]
+    assert whole["session_id"].to_pylist() == names
+    for table in (whole, alone, browsed):
+        assert table["session_state"].to_pylist() == found
+    assert whole["session_state"].num_chunks == (1 if bytes_max > 100 else 3)

@@ -54,6 +54,41 @@ def test_rows_are_put_in_pieces_of_less_than_a_megabyte(site: LaneSite) -> None:
     assert sizes == [[400_000, 400_000], [400_000, 400_000, 1, 2, 3]]
 
 
+def test_past_messages_are_put_in_order_with_their_numbers(site: LaneSite) -> None:
+    """P5: however many fragments there are, and keys or none."""
+    site.bus.answers["entities/q/stages/s"] = {"fragments": 4}
+    keys = [f"k{row}" if row % 3 else None for row in range(25)]
+    rows = pa.RecordBatch.from_arrays(
+        [
+            pa.array(range(1, 26), pa.int64()),
+            pa.array(keys),
+            pa.array([b"%d" % row + bytes(100_000) for row in range(25)]),
+        ],
+        ["sequence_number", "partition_key", "body"],
+    )
+
+    assert put(site, rows, past=True) == 25
+
+    numbers: list[int] = []
+    contents: list[int] = []
+    for piece in sorted(site.bus.put_bytes, key=lambda piece: piece[:8]):
+        count = next(n for n in range(1, 26) if piece[8 * n : 8 * n + 2] == b"\x00\x53")
+        numbers += [int.from_bytes(piece[8 * at : 8 * at + 8], "big") for at in range(count)]
+        for payload in split_batch(piece[8 * count :]):
+            body = decode_message(payload).body
+            assert isinstance(body, bytes)
+            contents.append(int(body.rstrip(b"\0")))
+    assert numbers == list(range(1, 26))
+    assert contents == list(range(25))
+
+
+def test_past_messages_need_numbers(site: LaneSite) -> None:
+    site.bus.answers["entities/q/stages/s"] = {}
+
+    with pytest.raises(flight.FlightServerError):
+        put(site, bodies(1), past=True)
+
+
 def test_rows_are_known_again_however_they_are_divided_and_ordered() -> None:
     """P3: a null in one batch is the same as a column that another batch does not need."""
     ids = [f"id {row}" if row % 3 else None for row in range(12)]

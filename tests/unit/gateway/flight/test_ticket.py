@@ -49,7 +49,10 @@ def test_a_wish_says_what_is_wanted() -> None:
         (b"[]", "not a JSON object"),
         (b'{"entity": 5}', "must have 'entity', a text"),
         (b'{"entity": ""}', "must have 'entity', a text"),
-        (b'{"entity": "q", "colums": []}', "has a member 'colums'; members are entity, columns"),
+        (
+            b'{"entity": "q", "colums": []}',
+            "has a member 'colums'; members are entity, table",
+        ),
         (b'{"entity": "q", "columns": []}', "must name at least one column"),
         (b'{"entity": "q", "columns": ["body", "body"]}', "each only once"),
         (

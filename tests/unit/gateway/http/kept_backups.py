@@ -1,7 +1,7 @@
 """Whoever makes backups, for tests of those who ask for them."""
 
 from shardbus.core.errors import NOT_FOUND, Refused
-from shardbus.gateway.http.api.backups import Backup
+from shardbus.gateway.http.api.operations.backups import Backup
 
 
 class Kept:

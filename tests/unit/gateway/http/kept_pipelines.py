@@ -33,6 +33,9 @@ class Kept:
             "interval_ms": 1,
             "rows_max": 0,
             "compact": True,
+            "where": "",
+            "rule": "",
+            "like_subscription": "",
             "location": "/data/p",
             "state": "running",
             "starts": 1,
@@ -48,12 +51,12 @@ class Kept:
         self.asked.append(f"start {name}")
         return self.show(name)
 
-    async def stop(self, name: str) -> dict[str, object]:
-        self.asked.append(f"stop {name}")
+    async def stop(self, name: str, *, is_finishing: bool = False) -> dict[str, object]:
+        self.asked.append(f"stop {name}{' finishing' * is_finishing}")
         return self.show(name)
 
-    async def delete(self, name: str) -> None:
-        self.asked.append(f"delete {name}")
+    async def delete(self, name: str, *, is_abandoned: bool = False) -> None:
+        self.asked.append(f"delete {name}{' abandoned' * is_abandoned}")
 
     def log(self, name: str) -> list[str]:
         return ["one", "two", "three"]

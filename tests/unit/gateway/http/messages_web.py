@@ -8,7 +8,7 @@ from shardbus.broker.routing.dispatch import FragmentPort
 from shardbus.core.errors import Unavailable
 from shardbus.core.fragment.command import Command
 from shardbus.core.messages.command import Settle
-from shardbus.gateway.http.api.messages import MessagesApi
+from shardbus.gateway.http.api.messages.routes import MessagesApi
 from shardbus.gateway.http.server.message import HttpResponse
 from tests.unit.gateway.http.web import Web
 

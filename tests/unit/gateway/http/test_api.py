@@ -10,7 +10,7 @@ from schemathesis.specs.openapi.definitions import OPENAPI_31
 from shardbus import __version__
 from shardbus.core.errors import ALL_KINDS, Unavailable
 from shardbus.core.namespace.access import LISTEN, MANAGE, SEND, AccessRule
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.namespace.rule_spec import RuleSpec, TypedValue, correlation_filter, sql_filter
 from tests.unit.gateway.http.web import Web
 
@@ -251,7 +251,7 @@ def test_rules_are_shown_with_the_types_of_their_values(web: Web) -> None:
 
 
 def test_what_a_queue_forwards_to_is_shown(web: Web) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.forward_dead_letters_to = "many"
     web.create("from", spec=spec)
 
@@ -301,7 +301,7 @@ def test_what_cannot_be_counted_is_said_wherever_an_entity_is_shown(
 
 
 def test_keys_are_not_shown(web: Web) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("reader", LISTEN, "a-secret-key")]
     web.create("guarded", spec=spec)
 
@@ -350,7 +350,7 @@ def test_a_ready_made_token_may_be_called_a_bearers(web: Web) -> None:
 
 def test_who_may_see_what(web: Web) -> None:
     """R34."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [
         AccessRule("manager", MANAGE, "m"),
         AccessRule("listener", LISTEN, "l"),
@@ -434,7 +434,7 @@ def test_the_description_is_written_once_however_often_strangers_ask(web: Web) -
 
 def test_a_token_is_told_what_it_is_good_for(web: Web) -> None:
     """R34: whatever that is, and nobody without one is told anything."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("reader", LISTEN, "r")]
     web.create("Guarded", spec=spec)
     web.run(web.namespace.set_rules([AccessRule("in", SEND, "s")]))

@@ -6,7 +6,7 @@ import pytest
 
 from shardbus.broker.access.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
 from shardbus.core.namespace.access import LISTEN, MANAGE, RULES_MAX, AccessRule
-from shardbus.gateway.http.api.access import AccessPages
+from shardbus.gateway.http.api.operations.access import AccessPages
 from tests.unit.gateway.http.web import Web
 
 Json = dict[str, object]

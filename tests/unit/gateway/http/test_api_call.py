@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET, Meta, Struct, field
 
 from shardbus.core.namespace.access import LISTEN, MANAGE, SEND, AccessRule
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.gateway.http.api.call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api.route import NAME, RULE, Parameter, Route
 from shardbus.gateway.http.api.table import Api
@@ -241,7 +241,7 @@ def test_a_request_that_cannot_be_read_is_refused_in_the_words_of_its_path(
 
 def test_a_row_may_need_two_rights_at_once(web: Web, api: Api) -> None:
     """R34."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [
         AccessRule("both", LISTEN | SEND, "b"),
         AccessRule("listener", LISTEN, "l"),

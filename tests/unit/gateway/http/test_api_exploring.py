@@ -3,12 +3,25 @@
 import json
 import re
 from base64 import b64encode
+from typing import Final
 
 import pytest
 
+from shardbus.codec.types import (
+    Byte,
+    Float,
+    Int,
+    Short,
+    Ubyte,
+    Uint,
+    Ulong,
+    Ushort,
+    Value,
+)
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
-from shardbus.core.namespace.entity import QueueSpec
-from shardbus.gateway.http.api.finding import masked
+from shardbus.core.namespace.entity import EntitySpec
+from shardbus.gateway.http.api.messages.values import exact_property, read_properties
+from shardbus.gateway.http.api.search.selection import masked
 from tests.unit.gateway.http.web import Web
 
 Json = dict[str, object]
@@ -189,6 +202,66 @@ def test_a_message_is_shown_in_full_and_can_be_sent_again(web: Web) -> None:
     ask(web, "GET", "entities/q/messages/9999999999999999999", status=404)
 
 
+NUMBERS: Final[dict[str, Value]] = {
+    "int": Int(7),
+    "long": 7,
+    "longer": 1 << 62,
+    "double": 7.0,
+    "half": 0.5,
+    "float": Float(0.25),
+    "short": Short(-7),
+    "byte": Byte(7),
+    "ulong": Ulong((1 << 64) - 1),
+    "uint": Uint(7),
+    "ushort": Ushort(7),
+    "ubyte": Ubyte(7),
+    "text": "7",
+}
+
+
+def in_javascript(document: object) -> object:
+    """As a browser reads it: a number without a fraction is an integer."""
+    if isinstance(document, float):
+        return int(document) if document.is_integer() else document
+    if isinstance(document, dict):
+        return {name: in_javascript(value) for name, value in document.items()}
+    return document
+
+
+def test_a_message_that_is_sent_again_keeps_the_widths_of_its_numbers(web: Web) -> None:
+    """R46"""
+    assert (
+        read_properties(
+            {
+                name: in_javascript(json.loads(json.dumps(exact_property(value))))
+                for name, value in NUMBERS.items()
+            }
+        )
+        == NUMBERS
+    )
+    put(web, "q", {"body": "x", "properties": {n: exact_property(v) for n, v in NUMBERS.items()}})
+
+    whole = ask(web, "GET", "entities/q/messages/1")
+    put(web, "q", in_javascript(whole["resend"]))  # type: ignore[arg-type]  # an object
+    again = ask(web, "GET", "entities/q/messages/2")
+
+    assert again["properties"] == whole["properties"]
+    types = [one["type"] for one in again["properties"]]  # type: ignore[attr-defined]  # a list
+    assert types == [
+        "int",
+        "long",
+        "long",
+        "double",
+        "double",
+        "float",
+        *list(NUMBERS)[6:12],
+        "string",
+    ]
+    for kind, text in (("byte", "128"), ("uint", "-1"), ("int", "1.5")):
+        wrong = {"messages": [{"body": "x", "properties": {"n": {"type": kind, "value": text}}}]}
+        ask(web, "POST", "entities/q/messages", wrong, status=400)
+
+
 def test_a_value_is_shown_with_its_type(web: Web) -> None:
     put(web, "q", {"body": {"a": [1, BIG]}, "body_type": "value"})
 
@@ -225,26 +298,6 @@ def test_deferred_messages_are_listed_received_and_deleted(web: Web) -> None:
 
     assert locked[0]["lock_token"] and "lock_token" not in gone[0]
     assert bodies(search(web, "q", states=["deferred"])) == ["a"]
-
-
-def test_a_session_tells_its_messages_holder_and_state(web: Web) -> None:
-    """R26, R46."""
-    web.create_sessions("s", is_partitioned=True)
-    put(web, "s", {"body": "a", "session_id": "x"}, {"body": "b", "session_id": "x"})
-    put(web, "s", {"body": "other", "session_id": "y"})
-    state = {"session_id": "X", "state_text": "half way"}
-    assert ask(web, "POST", "entities/s/sessions/state", state)["size_bytes"] == 8
-
-    free = ask(web, "POST", "entities/s/sessions/show", {"session_id": "x"})
-    ask(web, "POST", "entities/s/messages/receive", {"session_id": "x"})
-    held = ask(web, "POST", "entities/s/sessions/show", {"session_id": "x"})
-
-    assert (free["messages"], free["active"], free["is_more"]) == (2, 2, False)
-    assert (free["state_text"], free["locked_until"]) == ("half way", None)
-    assert held["locked_until"] and held["locked_messages"] == 1
-    assert (held["is_state_known"], held["state_text"]) == (False, None)
-    ask(web, "POST", "entities/s/sessions/state", state, status=410)
-    ask(web, "POST", "entities/q/sessions/show", {"session_id": "x"}, status=400)
 
 
 def test_the_placement_of_a_key_is_told(web: Web) -> None:
@@ -321,6 +374,28 @@ def test_a_rule_is_tried_on_messages(web: Web) -> None:
     assert ask(web, "POST", f"{EU}/rule-test", failing)["failed"] == 2
 
 
+def test_a_message_that_several_subscriptions_have_is_tried_once(web: Web) -> None:
+    """R46: and as it was sent, where a subscription without an action has it."""
+    web.create_topic("news")
+    for name in ("eu", "asia", "audit"):
+        web.subscribe("news", name)
+    changed = {"filter": {"kind": "true"}, "action": "SET color = 'grey'"}
+    ask(web, "PUT", f"{EU}/rules/$Default", changed)
+    ask(web, "PUT", f"{EU}/rules/again", changed)
+    put(web, "news", {"body": "1", "properties": {"color": "red"}})
+    put(web, "news", {"body": "2", "properties": {"color": "green"}})
+    names = [f"news/Subscriptions/{name}" for name in ("eu", "asia", "audit")]
+    rule = {"filter": {"kind": "sql", "expression": "color = 'red'"}, "action": "SET n = 1"}
+
+    tried = ask(web, "POST", f"{EU}/rule-test", {**rule, "sources": names})
+    own = ask(web, "POST", f"{EU}/rule-test", rule)
+
+    assert (tried["examined"], tried["matched"]) == (2, 1)
+    assert (own["examined"], own["matched"]) == (4, 0)
+    [matched] = [one for one in tried["results"] if one["outcome"] == "matched"]  # type: ignore[attr-defined]  # a list
+    assert matched["changes"] == [{"name": "n", "before": None, "after": "1"}]
+
+
 @pytest.mark.parametrize(
     ("rule", "part", "place"),
     [
@@ -342,7 +417,7 @@ def test_an_error_of_syntax_has_its_place(
 
 def test_a_rule_is_not_tried_on_messages_that_the_client_may_not_read(web: Web) -> None:
     """R34."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("reader", LISTEN, "r")]
     web.create("mine", spec=spec)
     token = web.token("http://bus/mine", key_name="reader", key="r")
@@ -366,7 +441,7 @@ def test_the_system_tells_ports_brokers_and_stores(web: Web) -> None:
 
 def test_every_client_with_a_key_learns_the_ports(web: Web) -> None:
     """Whoever may only send to a queue needs a connection string too."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("sender", SEND, "s")]
     web.create("mine", spec=spec)
     token = web.token("http://bus/mine", key_name="sender", key="s")

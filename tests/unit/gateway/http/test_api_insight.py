@@ -285,6 +285,32 @@ def test_history_forgets_what_stood_still_for_longest_when_there_is_too_much() -
     assert history.row_count <= 1_000
 
 
+def test_the_states_of_a_pipeline_are_in_its_history(web: Web) -> None:
+    """R47: a failure of some seconds is seen in the history of a day."""
+    for step in range(1, 2 * COARSE_STEPS + 1):
+        state = "failing" if step == 3 else "starting" if step < 6 else "running"
+        web.progresses["archive"] = {"rows_per_s": 2.0, "backlog": 7, "state": state}
+        record(web)
+        later(web, 5_000)
+    web.progresses["archive"]["state"] = "unheard of"
+    record(web)
+
+    fine, coarse = (
+        show(web, "pipelines/archive/history"),
+        show(web, "pipelines/archive/history?step=1m"),
+    )
+
+    assert isinstance(fine["states"], list)
+    assert fine["states"][:7] == ["starting", "starting", "failing", *2 * ["starting"],
+                                  *2 * ["running"]]  # fmt: skip
+    assert fine["states"][-2:] == ["running", None]
+    assert coarse["states"] == ["failing", "running"]
+    assert isinstance(fine["series"], dict)
+    assert set(fine["series"]) == {"rows_per_s", "backlog", "batch_ms"}
+    assert len(fine["states"]) == fine["count"]
+    assert web.fetch("GET", "/api/v1/pipelines/other/history").status == 404
+
+
 def record(web: Web) -> None:
     async def work() -> None:
         await web.overviews.current()

@@ -9,11 +9,12 @@ from shardbus.core.errors import Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.messages.command import ReceiveNumbered
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.transactions.command import Transact
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.jobs.job import RUNNING_MAX, Aside
-from shardbus.gateway.http.jobs.keeper import Jobs
+from shardbus.gateway.http.jobs.jobs import Jobs
+from shardbus.gateway.http.server.message import HttpResponse
 from tests.unit.gateway.http.memory_shelf import at_once
 from tests.unit.gateway.http.messages_web import Stubborn
 from tests.unit.gateway.http.web import Web, header
@@ -33,6 +34,7 @@ class Desk(Web):
     def serve(self) -> None:
         self.jobs = Jobs(EntityPlaces(self.bus, self.counts, None), self.shelf, self._aside)
         self.with_groups(self.groups())
+        self.run(self.jobs.load())
         self.serving = self.loop.create_task(self.jobs.run())
         self.pass_s()
 
@@ -209,6 +211,18 @@ def test_a_job_continues_after_a_restart(desk: Desk) -> None:
     assert desk.bodies(f"many{DEAD}") == []
 
 
+def test_a_gateway_among_others_says_that_jobs_may_be_elsewhere(desk: Desk) -> None:
+    """R46, R41"""
+    desk.bury("q", 1)
+    alone = desk.call("GET", "jobs")
+    desk.jobs.is_alone = False
+    among = desk.call("GET", f"entities/q{DEAD}/jobs")
+    missing = desk.call("GET", f"entities/q{DEAD}/jobs/20260131-120000-0a1b2c", status=404)
+
+    assert (alone["is_complete"], among["is_complete"]) == (True, False)
+    assert "gateway that started" in str(missing["error"])
+
+
 def test_what_fails_again_is_not_resubmitted_for_ever(desk: Desk) -> None:
     desk.bury("q", 3)
     job = desk.wait(desk.begin(f"q{DEAD}", "resubmit"))
@@ -329,19 +343,24 @@ def test_a_job_is_forgotten_only_after_its_end(desk: Desk) -> None:
 
 def test_a_job_needs_the_rights_of_what_it_does(desk: Desk) -> None:
     """R34."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("reader", LISTEN, "r"), AccessRule("both", LISTEN | SEND, "b")]
     desk.create("guarded", spec=spec)
 
-    def start(key: str, body: Json) -> int:
-        token = desk.token("http://bus/guarded", key_name=key, key=key[0])
+    def start(key: str, body: Json, scope: str = "guarded") -> HttpResponse:
+        token = desk.token(f"http://bus/{scope}", key_name=key, key=key[0])
         path = f"/api/v1/entities/guarded{DEAD}/jobs"
-        return desk.fetch("POST", path, json.dumps(body).encode(), token=token).status
+        return desk.fetch("POST", path, json.dumps(body).encode(), token=token)
 
-    assert start("reader", {"action": "export"}) == 201
-    assert start("reader", {"action": "resubmit"}) == 401
-    assert start("both", {"action": "resubmit"}) == 201
-    assert start("both", {"action": "move", "destination": "q"}) == 401
+    assert start("reader", {"action": "export"}).status == 201
+    assert start("reader", {"action": "resubmit"}).status == 401
+    assert start("both", {"action": "resubmit"}).status == 201
+    for scope in ("guarded", ""):
+        elsewhere = start("both", {"action": "move", "destination": "q"}, scope)
+        assert elsewhere.status == 401
+        # The key is a right one: the refusal names the missing right and the entity.
+        assert b"'Send' claim(s) are required" in elsewhere.body
+        assert b"InvalidSignature" not in elsewhere.body
 
 
 # Messages by their numbers.

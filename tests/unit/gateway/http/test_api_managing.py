@@ -9,7 +9,7 @@ from shardbus.core.namespace.description import STATUSES_OF
 from shardbus.core.namespace.entity import new_queue_spec
 from shardbus.core.namespace.property import PROPERTIES, QUEUE, SUBSCRIPTION, TOPIC, options_of
 from shardbus.core.namespace.tier import NEWER, OLDER, tier_named
-from shardbus.gateway.http.api.entity_forms import EntityForms, forms_document, settable_of
+from shardbus.gateway.http.api.entities.forms import EntityForms, forms_document, settable_of
 from tests.unit.gateway.http.web import Web
 
 Json = dict[str, object]

@@ -9,10 +9,10 @@ from shardbus.codec.types import Array, Char, Symbol, Timestamp, Uuid
 from shardbus.core.message import Entry
 from shardbus.core.messages.command import COMPLETE, Settle
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
-from shardbus.core.namespace.entity import RECEIVE_DISABLED_STATUS, SEND_DISABLED_STATUS, QueueSpec
-from shardbus.gateway.http.api.message_document import message_document
-from shardbus.gateway.http.api.messages import MessagesApi
-from shardbus.gateway.http.api.property_document import property_document, read_properties
+from shardbus.core.namespace.entity import RECEIVE_DISABLED_STATUS, SEND_DISABLED_STATUS, EntitySpec
+from shardbus.gateway.http.api.messages.message import message_document
+from shardbus.gateway.http.api.messages.routes import MessagesApi
+from shardbus.gateway.http.api.messages.values import property_document, read_properties
 from tests.unit.gateway.http.messages_web import (
     Document,
     MessagesWeb,
@@ -491,7 +491,7 @@ def test_a_scheduled_message_says_when(api: MessagesWeb) -> None:
 
 def test_each_right_opens_its_own_part(api: MessagesWeb) -> None:
     """R34."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("in", SEND, "k1"), AccessRule("out", LISTEN, "k2")]
     api.create("guarded", spec=spec)
 
@@ -512,7 +512,7 @@ def test_each_right_opens_its_own_part(api: MessagesWeb) -> None:
 
 def test_a_disabled_queue_refuses_and_a_missing_one_is_missing(api: MessagesWeb) -> None:
     for status, name in ((SEND_DISABLED_STATUS, "in"), (RECEIVE_DISABLED_STATUS, "out")):
-        spec = QueueSpec()
+        spec = EntitySpec()
         spec.status = status
         api.create(name, spec=spec)
 

@@ -3,7 +3,7 @@
 import json
 
 from shardbus.core.namespace.access import LISTEN, AccessRule
-from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.core.namespace.entity import Entity, EntitySpec
 from tests.unit.gateway.http.web import Web
 
 ORPHAN = 70
@@ -18,7 +18,7 @@ def ask(web: Web, method: str, path: str, body: dict[str, object] | None = None)
 
 
 def make_orphan(web: Web) -> None:
-    lost = Entity(ORPHAN, "lost", QueueSpec(), 0)
+    lost = Entity(ORPHAN, "lost", EntitySpec(), 0)
     web.run(web.broker.create_fragments(lost, [0, 3]))
     web.run(web.namespace.sweep())
 

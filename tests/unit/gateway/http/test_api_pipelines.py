@@ -25,15 +25,19 @@ def test_pipelines_are_created_started_stopped_and_deleted(web: Web, kept: Kept)
         web.fetch("PUT", one, body).status,
         web.fetch("POST", f"{one}/start").status,
         web.fetch("POST", f"{one}/stop").status,
+        web.fetch("POST", f"{one}/stop?finish=1").status,
         web.fetch("DELETE", one).status,
+        web.fetch("DELETE", f"{one}?abandon=1").status,
     ]
 
-    assert statuses == [200] * 4
+    assert statuses == [200] * 6
     assert kept.asked == [
         "create archive of orders at p",
         "start archive",
         "stop archive",
+        "stop archive finishing",
         "delete archive",
+        "delete archive abandoned",
     ]
 
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
-from shardbus.core.namespace.entity import RECEIVE_DISABLED_STATUS, QueueSpec
+from shardbus.core.namespace.entity import RECEIVE_DISABLED_STATUS, EntitySpec
 from shardbus.gateway.http.api.groups import api_groups
 from tests.unit.gateway.http.messages_web import Document, MessagesWeb
 
@@ -178,15 +178,21 @@ def test_an_owner_keeps_others_out_and_is_fenced_when_silent(api: MessagesWeb) -
     assert code(api, "q/readers/keep", reader="nobody", owner="me") == (404, "reader-not-found")
 
 
-def test_sessions_can_be_described_and_not_claimed(api: MessagesWeb) -> None:
+def test_sessions_can_be_described_and_claimed(api: MessagesWeb) -> None:
     """P2."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_session = True
     api.create("held", spec=spec)
 
     assert show(api, "held/bulk")["requires_session"] is True
-    assert code(api, "held/readers/open", **ME)[0] == 400
+    assert api.post("held/readers/open", **ME)["missing"] == []
     assert api.post("held/$DeadLetterQueue/readers/open", **ME)["missing"] == []
+    send = [{"session_id": name, "body": name} for name in ("red", "blue", "red")]
+    api.post("held/messages", messages=send)
+    wish = {"fragment": 0, "ordinal": 1, "count_max": 2}
+    [made] = listed(api.post("held/readers/claim", **ME, claims=[wish]), "claims")
+    assert (made["count"], made["is_made"]) == (2, True)
+    assert code(api, "held/messages/receive", session_id="red") == (410, "session-cannot-be-locked")
 
 
 @pytest.mark.parametrize(

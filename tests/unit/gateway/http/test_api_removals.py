@@ -3,7 +3,7 @@
 import pytest
 
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.transactions.command import Transact
 from tests.unit.gateway.http.messages_web import (
     Document,
@@ -45,6 +45,26 @@ def test_dead_letters_go_back_once_each(api: MessagesWeb, sent_to: str, entity: 
     assert api.peek(f"{entity}/$DeadLetterQueue") == []
 
 
+@pytest.mark.parametrize("fragments", [1, 4])
+def test_dead_letters_of_former_fragments_go_to_the_present_ones(
+    api: MessagesWeb, fragments: int
+) -> None:
+    """P6: a former fragment accepts no messages."""
+    api.put("q", *numbered(20, partition_key="k"), *numbered(20))
+    bury(api, "q")
+    api.run(api.namespace.maps.change("q", 3))
+    if fragments == 1:
+        api.run(api.namespace.maps.change("q", 1))
+
+    answer = api.post("q/dead-letters/resubmit")
+
+    assert (answer["resubmitted"], answer["has_more"]) == (40, False)
+    assert api.peek("q/$DeadLetterQueue") == []
+    assert sorted(map(str, bodies(api.get("q", count=250)))) == sorted(
+        [f"{n:03}" for n in range(20)] * 2
+    )
+
+
 def test_at_most_as_many_go_back_as_wanted_the_oldest_first(api: MessagesWeb) -> None:
     api.put("q", *numbered(5))
     bury(api, "q")
@@ -75,7 +95,7 @@ def test_dead_letters_are_chosen_by_their_numbers(api: MessagesWeb) -> None:
 
 def test_duplicate_detection_does_not_swallow_what_goes_back(api: MessagesWeb) -> None:
     """R22: found again by its id, the message would be dropped and lost."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_duplicate_detection = True
     api.create("once", is_partitioned=True, spec=spec)
     api.put("once", {"message_id": "m", "body": "x"})
@@ -110,7 +130,7 @@ def test_dead_letters_of_a_queue_that_forwards_go_back_and_on(api: MessagesWeb) 
     """R27."""
     api.put("q", *numbered(3))
     bury(api, "q")
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.forward_to = "many"
     api.run(api.namespace.update_queue("q", spec))
 

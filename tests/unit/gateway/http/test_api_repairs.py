@@ -85,6 +85,18 @@ def test_what_cannot_be_mended_stays_a_dead_letter_and_is_told(desk: Desk) -> No
     assert len(_messages(desk)) == 1
 
 
+def test_a_time_to_live_is_shown_as_rules_write_it(desk: Desk) -> None:
+    sent = {"messages": [{"body": "x", "time_to_live_ms": 60_000}]}
+    desk.call("POST", "entities/q/messages", sent)
+    [message] = _messages(desk)
+    wish = {"numbers": [message["number"]], "edit": {"action": "SET sys.TimeToLive = NULL"}}
+
+    results = desk.call("POST", "entities/q/edit-test", wish)["results"]
+
+    assert isinstance(results, list)
+    assert results[0]["changes"] == [{"name": "sys.TimeToLive", "before": "PT1M", "after": None}]
+
+
 def test_an_edit_is_tried_without_changing_anything(desk: Desk) -> None:
     """P7"""
     numbers = _bury(desk, BODY, "no JSON")
@@ -220,3 +232,124 @@ def test_a_value_is_set_and_its_neighbours_stay_as_they_are_written() -> None:
     assert made == b'{"a":1.10,"b":{"c":1e3,"d":2},"e":12345678901234567890123}'
     with pytest.raises(Unrepairable, match=r"0.*\$\.b"):
         with_value(document, ["b", 0], b"2")
+
+
+def test_members_of_a_body_are_computed_by_an_action(desk: Desk) -> None:
+    """P7"""
+    numbers = _bury(
+        desk,
+        '{"price": 1.10, "n": 3, "who": {"id": null, "Name": "x"}, "big": 12345678901234567890}',
+    )
+    # The sender's text stays beside the changed members, also where no number could hold it.
+    body_action = (
+        "SET total = price * n; SET n = n + 1; SET [who.id] = 'guest'; SET [a.b] = sys.Label; "
+        "REMOVE [who.name]"
+    )
+    edit = {"body_action": body_action}
+
+    job = desk.wait(desk.begin(f"q{DEAD}", "resubmit", selection={"numbers": numbers}, edit=edit))
+
+    assert (job["state"], job["done"]) == ("done", 1), job
+    [message] = _messages(desk)
+    assert message["body"] == (
+        '{"price":1.10,"n":4,"who":{"id":"guest"},"big":12345678901234567890,"total":3.3000000000000003,'
+        '"a":{"b":"old"}}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "action", "told"),
+    [
+        ("[1]", "SET a = 1", "not a JSON object"),
+        ('{"a": 1}', "SET b = a / 0", "zero"),
+        ('{"a": 1}', "SET [a.b] = 1", "no object"),
+        ("{" + '"x":{' * 200 + '"a":1' + "}" * 201, "SET a = 1", "done"),
+        ('{"a": 1}', "SET b = newid()", "done"),
+    ],
+)
+def test_a_body_that_an_action_does_not_fit_stays(
+    desk: Desk, body: str, action: str, told: str
+) -> None:
+    numbers = _bury(desk, body)
+    edit = {"body_action": action}
+
+    job = desk.wait(desk.begin(f"q{DEAD}", "resubmit", selection={"numbers": numbers}, edit=edit))
+
+    is_done = told == "done"
+    assert (job["state"], job["done"], job["skipped"]) == ("done", is_done, not is_done)
+    assert is_done or told in str(job["warnings"]), job
+
+
+def test_an_action_of_bodies_sets_nothing_else(desk: Desk) -> None:
+    numbers = _bury(desk, BODY)
+    edit = {"body_action": "SET sys.Label = 'x'"}
+
+    answer = desk.begin(
+        f"q{DEAD}", "resubmit", selection={"numbers": numbers}, edit=edit, status=400
+    )
+
+    assert "not in the body" in str(answer["error"])
+
+
+def test_what_was_redriven_and_not_received_becomes_a_dead_letter_again(desk: Desk) -> None:
+    """P7"""
+    numbers = _bury(desk, "a", "b", "c", "d")
+    desk.call("POST", "entities/q/messages", {"messages": [{"body": "other"}]})
+    wish = {"numbers": numbers[:3]}
+    desk.wait(desk.begin(f"q{DEAD}", "resubmit", selection=wish, mark="m1"))
+    desk.wait(desk.begin(f"q{DEAD}", "resubmit", selection={"numbers": numbers[3:]}, mark="m2"))
+    received = desk.call("POST", "entities/q/messages/receive", {"count": 2})["messages"]
+    assert isinstance(received, list)
+    assert [one["body"] for one in received] == ["other", "a"]
+    settlement = {"action": "abandon", "lock_tokens": [one["lock_token"] for one in received]}
+    desk.call("POST", "entities/q/messages/settle", settlement)
+
+    job = desk.wait(desk.begin("q", "undo", mark="m1"))
+
+    assert (job["state"], job["done"], job["skipped"]) == ("done", 2, 1), job
+    assert sorted(str(one["body"]) for one in _messages(desk)) == ["a", "d", "other"]
+    letters = _messages(desk, f"q{DEAD}")
+    assert [(one["body"], one["dead_letter_reason"]) for one in letters] == [
+        ("b", "tested"),
+        ("c", "tested"),
+    ]
+    again = desk.wait(desk.begin("q", "undo", mark="m1"))
+    assert (again["state"], again["done"]) == ("done", 0)
+
+
+def test_a_mark_that_a_sender_wrote_is_harmless(desk: Desk) -> None:
+    desk.call("POST", "entities/q/messages", {"messages": [{"body": "x-opt-shardbus-redriven"}]})
+
+    job = desk.wait(desk.begin("q", "undo", mark="m1"))
+
+    assert (job["done"], job["skipped"], len(_messages(desk))) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "body"),
+    [
+        ("q", {"action": "undo"}),
+        (f"q{DEAD}", {"action": "undo", "mark": "m"}),
+        (f"q{DEAD}", {"action": "delete", "mark": "m"}),
+        ("q", {"action": "undo", "mark": "m", "edit": {"action": "SET a = 1"}}),
+        ("q", {"action": "undo", "mark": "m", "destination": "many"}),
+    ],
+)
+def test_an_undo_that_makes_no_sense_is_refused(desk: Desk, line: str, body: Json) -> None:
+    desk.call("POST", f"entities/{line}/jobs", body, status=400)
+
+
+def test_a_letter_of_the_maximum_size_has_no_room_for_a_mark(desk: Desk) -> None:
+    handle = desk.bus.find("q")
+    assert handle is not None
+    numbers = _bury(desk, "x" * 200_000)
+    [entry] = desk.run(handle.operations.lock_numbered(1, numbers))
+    size_bytes = len(entry.payload or b"")
+    handle.router.release([entry.token])
+    handle.entity.spec.message_kb_max = size_bytes // 1024 + 1
+    desk.pass_s()
+    _bury(desk, "y" * (size_bytes // 1024 * 1024 + 900 - size_bytes + 200_000))
+
+    job = desk.wait(desk.begin(f"q{DEAD}", "resubmit", mark="m" * 100))
+
+    assert (job["state"], job["done"]) == ("done", 2), job

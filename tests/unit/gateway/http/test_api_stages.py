@@ -7,7 +7,7 @@ import json
 import pytest
 
 from shardbus.core.namespace.access import SEND, AccessRule
-from shardbus.gateway.http.api import piece_parts
+from shardbus.gateway.http.api.bulk import piece_parts
 from shardbus.gateway.http.api.groups import api_groups
 from shardbus.message.sections import encode_batch, encode_data_message
 from shardbus.message.sent import read_batch

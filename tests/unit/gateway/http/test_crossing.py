@@ -20,7 +20,7 @@ from shardbus.codec.types import (
     Uuid,
     Value,
 )
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.message.sections import DecodedMessage, decode_message, encode_data_message
 from tests.unit.gateway.http.web import Web, broker_properties, header, settle_path
 
@@ -265,7 +265,7 @@ def test_a_lock_of_one_protocol_is_settled_over_the_other(web: Web) -> None:
 
 
 def test_a_dead_letter_of_expiry_is_seen_with_its_reason(web: Web) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.dead_letters_on_expiration = True
     web.create("brief", spec=spec)
     web.send("brief", b"x", {"TimeToLive": 1})
@@ -280,7 +280,7 @@ def test_what_was_forwarded_has_the_number_of_the_first_entity(web: Web) -> None
     """Also after another hop, and with other numbers there."""
     forwarding = web.loop.create_task(Forwarder(web.bus).run())
     for name, destination in (("last", ""), ("second", "last"), ("first", "second")):
-        spec = QueueSpec()
+        spec = EntitySpec()
         spec.forward_to = destination
         web.create(name, spec=spec)
     for _ in range(3):

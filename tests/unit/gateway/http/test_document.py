@@ -10,8 +10,8 @@ from shardbus.app.pipelines.definition import KINDS
 from shardbus.core.errors import Refused
 from shardbus.gateway.http.api.documents import error_document
 from shardbus.gateway.http.api.groups import api_groups
-from shardbus.gateway.http.api.message_document import Message
-from shardbus.gateway.http.api.messages_schemas import NewMessage
+from shardbus.gateway.http.api.messages.documents import NewMessage
+from shardbus.gateway.http.api.messages.message import Message
 from shardbus.gateway.http.document import KindReader, components, converted, example_of, write
 from shardbus.message.sent import read_batch
 from tests.unit.gateway.http.kept_backups import Kept as KeptBackups
@@ -47,11 +47,14 @@ def test_what_is_no_text_is_written_as_an_escape() -> None:
     assert document["error"]["message"] == "no file \udc80"
 
 
+NAMES = "backfill, capture, lifecycle, python, replay, sql"
+
+
 @pytest.mark.parametrize(
     ("document", "told"),
     [
-        (b'{"kind": "sweep"}', "kind of the body is 'sweep'; it must be one of capture, replay."),
-        (b'{"kind": 7}', "kind of the body must be one of capture, replay."),
+        (b'{"kind": "sweep"}', f"kind of the body is 'sweep'; it must be one of {NAMES}."),
+        (b'{"kind": 7}', f"kind of the body must be one of {NAMES}."),
         (b"{}", "The body has no member entity."),
         (b'{"kind": "replay", "entity": "q", "columns": {"body": 1}}', "columns.body of the body"),
     ],

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.gateway.http.server.message import HttpResponse
 from tests.unit.gateway.http.web import Web
 
@@ -54,7 +54,7 @@ def test_a_stranger_is_told_how_the_bus_is_and_nothing_of_what_is_inside(
 @pytest.mark.parametrize("path", PATHS)
 def test_what_is_wrong_is_told_to_who_may_see_the_metrics(path: str) -> None:
     """R34."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("reader", LISTEN, "r")]
     web, opened = Web(), Web(is_open=True)
     web.create("guarded", spec=spec)

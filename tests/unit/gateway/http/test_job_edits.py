@@ -16,7 +16,7 @@ from shardbus.codec.encoder import (
 )
 from shardbus.codec.types import Ubyte, Uuid, Value
 from shardbus.gateway.http.jobs.job import Edit, PropertiesEdit
-from shardbus.gateway.http.jobs.moving import edited
+from shardbus.gateway.http.jobs.resending import edited
 from shardbus.message.scan import MessageHead
 from shardbus.message.sections import decode_application_properties, scan_message
 

@@ -9,12 +9,13 @@ from typing import TypeVar
 
 import pytest
 
-from shardbus.core.errors import MESSAGE_LOCK_LOST, Refused
+from shardbus.core.errors import MESSAGE_LOCK_LOST, QUOTA_EXCEEDED, Refused
 from shardbus.core.message import DEAD_LETTER_LINE
 from shardbus.core.messages.command import COMPLETE, Settle
 from shardbus.core.transactions.command import Transact
+from shardbus.gateway.http.jobs import work
 from shardbus.gateway.http.jobs.job import RUNNING_MAX, Kept
-from shardbus.gateway.http.jobs.work import CHUNK_COUNT
+from shardbus.gateway.http.jobs.work import CHUNK_COUNT, RETRIES_MAX
 from tests.unit.gateway.http.messages_web import Stubborn
 from tests.unit.gateway.http.test_api_jobs import DEAD, Desk, Json
 
@@ -223,3 +224,135 @@ def test_a_job_of_a_killed_server_says_that_it_did_more_than_it_counted(desk: De
 
     assert (in_order["restarts"], in_order["done"], in_order["warnings"]) == (1, 600, [])
     assert (killed["done"], len(list(map(str, killed["warnings"])))) == (0, 1)  # type: ignore[call-overload]  # a list
+
+
+@pytest.mark.parametrize("is_chosen", [False, True])
+def test_a_job_waits_while_its_target_is_full_and_goes_on_when_there_is_room(
+    desk: Desk, is_chosen: bool
+) -> None:
+    desk.bury("q", 2 * CHUNK_COUNT)
+    page = desk.call("POST", f"entities/q{DEAD}/messages/search", {"count": 250})["messages"]
+    numbers = [one["number"] for one in page]  # type: ignore[attr-defined]  # a list
+    handle = desk.bus.find("q")
+    assert handle is not None
+    port = handle.router.ports[0]
+    room = [1]
+
+    class Full(Stubborn):
+        def submit(self, command, reply_to):  # type: ignore[no-untyped-def]  # as its base
+            room[0] -= isinstance(command, Transact)
+            if isinstance(command, Transact) and room[0] < 0:
+                reply_to(Refused(QUOTA_EXCEEDED, "The maximum entity size has been reached."))
+            else:
+                port.submit(command, reply_to)
+
+    handle.router.ports[0] = handle.router.outboxes[0]._port = Full(port, Settle)
+    selection = {"numbers": numbers} if is_chosen else {}
+    job = desk.begin(f"q{DEAD}", "resubmit", selection=selection)
+    desk.pass_s(RETRIES_MAX + 30)
+    waiting = desk.call("GET", f"entities/q{DEAD}/jobs/{job['id']}")
+
+    room[0] = 1_000
+    ended = desk.wait(job)
+
+    assert (waiting["state"], waiting["done"]) == ("running", CHUNK_COUNT)
+    assert waiting["error"] == "waiting: The maximum entity size has been reached."
+    found = (ended["state"], ended["done"], ended["skipped"], ended["error"])
+    assert found == ("done", 2 * CHUNK_COUNT, 0, "")
+    assert sorted(desk.bodies("q")) == sorted(f"m{n}" for n in range(2 * CHUNK_COUNT))
+    assert desk.bodies(f"q{DEAD}") == []
+
+
+def test_a_job_whose_target_stays_full_ends_after_an_hour_and_loses_nothing(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "FULL_WAITS_MAX", 20)
+    desk.bury("q", 9)
+    handle = desk.bus.find("q")
+    assert handle is not None
+    port = handle.router.ports[0]
+
+    class Full(Stubborn):
+        def submit(self, command, reply_to):  # type: ignore[no-untyped-def]  # as its base
+            if isinstance(command, Transact):
+                reply_to(Refused(QUOTA_EXCEEDED, "The maximum entity size has been reached."))
+            else:
+                port.submit(command, reply_to)
+
+    handle.router.ports[0] = handle.router.outboxes[0]._port = Full(port, Settle)
+    job = desk.begin(f"q{DEAD}", "resubmit")
+    ended = desk.wait(job)
+
+    assert (ended["state"], ended["done"]) == ("failed", 0)
+    assert ended["error"] == "The maximum entity size has been reached."
+    assert len(desk.bodies(f"q{DEAD}")) == 9
+
+
+def test_a_job_whose_destination_is_deleted_midway_says_so_and_the_next_one_moves_the_rest(
+    desk: Desk,
+) -> None:
+    """P7, R46: what was moved went with the destination; nothing else is lost."""
+    desk.create("other")
+    desk.bury("q", 3 * CHUNK_COUNT)
+    job = desk.begin(f"q{DEAD}", "move", destination="other", rate_max=CHUNK_COUNT)
+    path = f"entities/q{DEAD}/jobs/{job['id']}"
+    while not desk.call("GET", path)["done"]:
+        desk.pass_s()
+    desk.run(desk.bus.namespace.delete("other"))
+    ended = desk.wait(job)
+    moved = ended["done"]
+    left = desk.bodies(f"q{DEAD}")
+
+    desk.create("other")
+    again = desk.wait(desk.begin(f"q{DEAD}", "move", destination="other"))
+
+    assert (ended["state"], "other" in str(ended["error"])) == ("failed", True)
+    assert isinstance(moved, int) and 0 < moved < 3 * CHUNK_COUNT
+    assert len(left) == 3 * CHUNK_COUNT - moved
+    assert (again["state"], desk.bodies(f"q{DEAD}")) == ("done", [])
+    assert sorted(desk.bodies("other")) == sorted(left)
+
+
+def test_a_job_waits_while_its_queue_gets_another_map(desk: Desk) -> None:
+    """P6: for a moment no fragment accepts messages."""
+    desk.bury("q", 9)
+    entity = desk.namespace.queue("q")
+    desk.run(desk.bus.seal(entity, entity.fragments, 1, is_open=False))
+    job = desk.begin(f"q{DEAD}", "resubmit")
+    desk.pass_s(3)
+    waiting = desk.call("GET", f"entities/q{DEAD}/jobs/{job['id']}")
+
+    desk.run(desk.bus.seal(entity, entity.fragments, 1, is_open=True))
+    ended = desk.wait(job)
+
+    assert (waiting["state"], waiting["done"]) == ("running", 0)
+    assert (ended["state"], ended["done"], ended["skipped"]) == ("done", 9, 0)
+
+
+def test_a_letter_that_an_edit_makes_too_large_stays_and_the_others_go(desk: Desk) -> None:
+    desk.bury("q", 5)
+    large = {"messages": [{"body": "large" * 50_000}]}
+    desk.call("POST", "entities/q/messages", large)
+    received = desk.call("POST", "entities/q/messages/receive", {"count": 1})["messages"]
+    tokens = [one["lock_token"] for one in received]  # type: ignore[attr-defined]  # a list
+    desk.call(
+        "POST", "entities/q/messages/settle", {"action": "dead_letter", "lock_tokens": tokens}
+    )
+    edit = {"properties": {"set": {"more": "y" * 20_000}}}
+
+    job = desk.wait(desk.begin(f"q{DEAD}", "resubmit", edit=edit))
+
+    assert (job["state"], job["done"], job["skipped"], job["error"]) == ("done", 5, 1, "")
+    (warning,) = map(str, job["warnings"])  # type: ignore[call-overload]  # a list
+    assert "stays: it would have 27" in warning
+    assert len(desk.bodies(f"q{DEAD}")) == 1
+
+
+def test_the_total_of_a_job_on_chosen_messages_is_their_number(desk: Desk) -> None:
+    desk.bury("q", 30)
+    page = desk.call("POST", f"entities/q{DEAD}/messages/search", {"count": 250})["messages"]
+    numbers = [one["number"] for one in page[:2]]  # type: ignore[index]  # a list
+
+    job = desk.wait(desk.begin(f"q{DEAD}", "resubmit", selection={"numbers": numbers}))
+
+    assert (job["total"], job["examined"], job["done"]) == (2, 2, 2)

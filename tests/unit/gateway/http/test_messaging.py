@@ -9,7 +9,7 @@ from shardbus.core.namespace.entity import (
     DISABLED_STATUS,
     RECEIVE_DISABLED_STATUS,
     SEND_DISABLED_STATUS,
-    QueueSpec,
+    EntitySpec,
 )
 from shardbus.gateway.http.moment import format_http_date
 from tests.support.refusals import check_named
@@ -123,7 +123,7 @@ def test_a_sequence_number_may_stand_where_the_message_id_does(web: Web) -> None
 
 def test_dead_letters_are_received_from_their_own_path(web: Web) -> None:
     """With the reason as a property; nothing can be sent there."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.delivery_count_max = 1
     web.create("poor", spec=spec)
     web.send("poor", b"bad")
@@ -260,7 +260,7 @@ def http_date(web: Web, seconds: int) -> str:
 
 def test_a_duplicate_is_accepted_and_dropped(web: Web) -> None:
     """R13; messages without an id are never duplicates."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.requires_duplicate_detection = True
     web.create("once", is_partitioned=True, spec=spec)
     for _ in range(2):
@@ -328,7 +328,7 @@ def test_a_lock_that_nobody_holds_is_not_found(web: Web, method: str, token: str
 
 def test_sending_needs_one_right_and_receiving_another(web: Web) -> None:
     """R34."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("out", LISTEN, "l"), AccessRule("in", SEND, "s")]
     web.create("guarded", spec=spec)
     sender = web.token("http://bus/guarded", key_name="in", key="s")

@@ -8,7 +8,7 @@ import pytest
 from shardbus.core.errors import Unavailable
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.gateway import readings
 from shardbus.gateway.http.observing import metrics as names
 from shardbus.gateway.http.observing import readers as reader_metrics
@@ -222,7 +222,7 @@ def test_throttled_requests_are_counted() -> None:
 
 def test_metrics_are_open_on_the_loopback_and_otherwise_for_who_may_listen() -> None:
     """R34: on the namespace."""
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("reader", LISTEN, "r")]
     web, opened = Web(), Web(is_open=True)
     web.create("guarded", spec=spec)

@@ -12,7 +12,7 @@ from shardbus.core.errors import (
     ErrorKind,
     Refused,
 )
-from shardbus.gateway.http.api.piece_parts import (
+from shardbus.gateway.http.api.bulk.piece_parts import (
     CLIENT_BYTES_MAX,
     CLIENT_PIECES_MAX,
     GATHERED_BYTES_MAX,

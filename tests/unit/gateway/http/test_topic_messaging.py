@@ -5,7 +5,7 @@ import json
 import pytest
 
 from shardbus.core.namespace.access import LISTEN, SEND, AccessRule
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.namespace.rule_spec import RuleSpec, sql_filter
 from shardbus.gateway.http.moment import format_http_date
 from tests.unit.gateway.http.web import Web, broker_properties, header, settle_path
@@ -15,10 +15,10 @@ DEAD_LETTERS = f"{SUBSCRIPTION}/$deadletterqueue"
 
 
 def make_topic(web: Web, *, is_partitioned: bool = False, delivery_count_max: int = 10) -> None:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.access_rules = [AccessRule("out", LISTEN, "l"), AccessRule("in", SEND, "s")]
     web.create_topic("news", is_partitioned=is_partitioned, spec=spec)
-    below = QueueSpec()
+    below = EntitySpec()
     below.delivery_count_max = delivery_count_max
     web.subscribe("news", "eu", spec=below)
 

@@ -8,11 +8,11 @@ from uuid import UUID
 from shardbus.gateway.amqp.connection.throttle import Throttle
 from shardbus.gateway.http.api.call import Group
 from shardbus.gateway.http.api.groups import api_groups
+from shardbus.gateway.http.api.operations.system import Ports, ServerFacts
 from shardbus.gateway.http.api.places import EntityPlaces
-from shardbus.gateway.http.api.system import Ports, ServerFacts
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
-from shardbus.gateway.http.jobs.keeper import Jobs
+from shardbus.gateway.http.jobs.jobs import Jobs
 from shardbus.gateway.http.messaging.requests import Messaging
 from shardbus.gateway.http.observing.broker_health import BrokerHealth, broker_healths
 from shardbus.gateway.http.observing.fragments import FragmentsPage
@@ -60,7 +60,9 @@ class Web(Bench):
         self.messaging = Messaging(self.bus, self.counts, throttle)
         self._admin = Admin(namespace, authorizer, self.clock)
         self._is_open = is_open
-        self.overviews = Overviews(self.bus, self.health, self.brokers)
+        self.progresses: dict[str, dict[str, object]] = {}
+        """Of pipelines."""
+        self.overviews = Overviews(self.bus, self.health, self.brokers, lambda: self.progresses)
         self.facts = ServerFacts(ports=Ports(5672, 5300, 0, 0), store_kind="memory")
         self.shelf = MemoryShelf()
         self.jobs = Jobs(EntityPlaces(self.bus, self.counts, None), self.shelf, at_once)

@@ -1,0 +1,119 @@
+"""Backfills: which subscription can be filled from which capture (P5)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardbus.app.pipelines.backfill import Backfill
+from shardbus.app.pipelines.capture import Capture
+from shardbus.app.pipelines.definition import Definition, definition_from
+from shardbus.app.pipelines.shelf import Intent, Shelf
+from shardbus.app.pipelines.task import Task
+from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, NOT_FOUND, ErrorKind
+from shardbus.core.namespace.entity import EntitySpec
+from shardbus.gateway.http.api.places import EntityPlaces
+from shardbus.gateway.http.server.counts import HttpCounts
+from tests.support.refusals import refusal_of
+from tests.unit.broker.news import sql_rule
+from tests.unit.gateway.http.web import Web
+
+LATE = "news/Subscriptions/late"
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    web = Web()
+    web.create_topic("news")
+    web.create_topic("other")
+    web.subscribe("news", "all")
+    web.subscribe("news", "acting", [sql_rule("a", "1=1", "SET a = 1")])
+    web.subscribe("other", "all")
+    held = EntitySpec()
+    held.status = "ReceiveDisabled"
+    web.subscribe("news", "late", spec=held)
+    web.subscribe("news", "open")
+    yield web
+    web.close()
+
+
+def places(web: Web) -> EntityPlaces:
+    return EntityPlaces(web.bus, HttpCounts(), None)
+
+
+def captures(name: str) -> Task | None:
+    entities = {"archive": "news/Subscriptions/all", "acting": "news/Subscriptions/acting"}
+    entities |= {"far": "other/Subscriptions/all", "queue": "q"}
+    return Capture(entity=entities[name], path=f"p-{name}") if name in entities else None
+
+
+def backfill(
+    entity: str = LATE, source: str = "archive", *, while_receiving: bool = False
+) -> Backfill:
+    made = Backfill(
+        kind="backfill", entity=entity, from_pipeline=source, while_receiving=while_receiving
+    )
+    return made.checked("fill").sourced(None, captures)
+
+
+def test_a_bus_that_starts_again_reads_the_backfill_that_it_stored(tmp_path: Path) -> None:
+    """R43: with what its capture determined."""
+    shelf = Shelf(tmp_path)
+    shelf.put(Definition("fill", backfill(), "first"), Intent.RUN)
+
+    definition, intent = shelf.load()["fill"]
+
+    assert definition.task == backfill() and definition.task.path == "p-archive"
+    assert intent is Intent.RUN
+
+
+@pytest.mark.parametrize("wrong", ["path", "format", "archive"])
+def test_its_capture_alone_says_where_the_history_is(wrong: str) -> None:
+    given = {"kind": "backfill", "entity": LATE, "from_pipeline": "archive", wrong: "delta"}
+    made = definition_from({"name": "fill", **given}).task
+    with refusal_of(INVALID_ARGUMENT, "leave these out"):
+        made.sourced(None, captures)
+
+
+def test_a_backfill_gets_its_source_and_when_its_topic_began(web: Web) -> None:
+    made = backfill()
+
+    made.check_entity(places(web))
+
+    assert (made.path, made.format, made.archive) == (
+        "p-archive", "parquet", "news/Subscriptions/all",
+    )  # fmt: skip
+    assert made.opened_entity == "news"
+    assert made.compute(places(web))["topic_created"].endswith("+00:00")
+    assert made.sourced(made, lambda name: None) == made
+    known = {"name": "fill", "kind": "backfill", "entity": LATE, "from_pipeline": "x"}
+    assert definition_from(known).task.kind == "backfill"
+
+
+def test_receivers_wait_or_the_order_is_given_up(web: Web) -> None:
+    open_one = "news/Subscriptions/open"
+
+    with refusal_of(NOT_ALLOWED, "ReceiveDisabled"):
+        backfill(open_one).check_entity(places(web))
+
+    backfill(open_one, while_receiving=True).check_entity(places(web))
+
+
+@pytest.mark.parametrize(
+    ("entity", "source", "kind"),
+    [
+        ("q", "archive", INVALID_ARGUMENT),
+        ("news", "archive", INVALID_ARGUMENT),
+        ("news/Subscriptions/gone", "archive", NOT_FOUND),
+        (LATE, "gone", NOT_FOUND),
+        (LATE, "", INVALID_ARGUMENT),
+        (LATE, "far", NOT_ALLOWED),
+        (LATE, "queue", NOT_ALLOWED),
+        (LATE, "acting", NOT_ALLOWED),
+    ],
+)
+def test_what_cannot_be_filled_is_refused(
+    web: Web, entity: str, source: str, kind: ErrorKind
+) -> None:
+    with refusal_of(kind):
+        backfill(entity, source).check_entity(places(web))
