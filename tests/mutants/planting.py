@@ -20,6 +20,7 @@ CAUGHT: Final = "caught"
 SIMULATION: Final = "simulation"
 # The same for one of the scenarios of tests/simulation/test_histories.py.
 SIMULATION_OF: Final = "simulation of "
+_MEMBERS: Final = frozenset(("name", "at", "old", "new", "caught_by", "chosen", "also"))
 
 
 class Mutant:
@@ -27,6 +28,9 @@ class Mutant:
 
     def __init__(self, row: dict[str, object]) -> None:
         self.name = str(row["name"])
+        assert row.keys() <= _MEMBERS, (
+            f"{self.name}: unknown members {sorted(row.keys() - _MEMBERS)}"
+        )
         self.caught_by = str(row["caught_by"])
         self.is_chosen = bool(row.get("chosen", False))
         more = row.get("also", [])

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shardbus.broker.operations.recovering import TransactionRecovery
 from shardbus.core.message import Message
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.batch_book import Batch, BatchBook, Item
 from tests.simulation.promises import is_promised
@@ -120,7 +120,7 @@ async def _play(town: BatchTown) -> None:
     town.start_gateway()
     gateway = await town.open_gateway()
     for name in QUEUES:
-        spec = QueueSpec()
+        spec = EntitySpec()
         spec.is_partitioned = True
         spec.requires_session = name == SESSIONS
         spec.requires_duplicate_detection = name == UNIQUE

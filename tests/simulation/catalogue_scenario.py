@@ -14,7 +14,7 @@ from typing import Final
 from shardbus.broker.operations.asking import ask
 from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.messages.command import Send
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.simulation.faults import Faults
@@ -141,7 +141,7 @@ class Manager:
 
     async def _create(self, gateway: Gateway, name: str) -> None:
         town = self._town
-        spec = QueueSpec()
+        spec = EntitySpec()
         spec.is_partitioned = town.chance.random() < 0.5
         answer = await town.attempt(gateway, gateway.namespace.create_queue(name, spec))
         town.events[f"creation {outcome_of(answer)}"] += 1

@@ -12,7 +12,7 @@ from shardbus.broker.remote.broker import RemoteBroker
 from shardbus.broker.remote.endpoint import Endpoint
 from shardbus.broker.remote.link import Identity
 from shardbus.broker.survey import Survey
-from shardbus.core.namespace.entity import Entity, QueueSpec, spread_fragments
+from shardbus.core.namespace.entity import Entity, EntitySpec, spread_fragments
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.tier import INFINITE_MS
 from shardbus.core.sequence import TOKEN_SEED_BYTES
@@ -365,7 +365,7 @@ def broker_name(index: int) -> str:
 
 
 def entity_of(plan: Plan, brokers: int) -> Entity:
-    spec = QueueSpec()
+    spec = EntitySpec()
     spec.lock_ms = plan.rules.lock_ms
     spec.delivery_count_max = plan.rules.delivery_count_max
     spec.default_ttl_ms = (
@@ -376,6 +376,7 @@ def entity_of(plan: Plan, brokers: int) -> Entity:
     spec.requires_duplicate_detection = plan.rules.duplicate_window_ms > 0
     spec.duplicate_window_ms = plan.rules.duplicate_window_ms
     spec.is_partitioned = plan.rules.is_partitioned
+    spec.lifecycle = plan.rules.lifecycle
     entity = Entity(plan.entity_id, f"entity-{plan.entity_id}", spec, EPOCH_MS)
     entity.fragments = spread_fragments(plan.entity_id, plan.fragments, brokers)
     entity.hash_starts = even_hash_starts(plan.fragments)

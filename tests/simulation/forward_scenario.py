@@ -18,7 +18,7 @@ from shardbus.core.messages.command import (
     Settle,
     Settled,
 )
-from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.core.namespace.entity import Entity, EntitySpec
 from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.forward_book import ForwardBook, NumberBook, Parcel, forwarded
 from tests.simulation.sending import Violation
@@ -177,7 +177,7 @@ async def _found(gateway: Gateway) -> None:
         spec.forward_to = target
         spec.forward_dead_letters_to = "morgue" if name in MORTAL else ""
         await namespace.create_queue(name, spec)
-    topic = QueueSpec()
+    topic = EntitySpec()
     topic.is_partitioned = True
     await namespace.create_topic("t", topic)
     spec = _spec()
@@ -189,8 +189,8 @@ async def _found(gateway: Gateway) -> None:
     await namespace.create_subscription("n", "u", spec)
 
 
-def _spec() -> QueueSpec:
-    spec = QueueSpec()
+def _spec() -> EntitySpec:
+    spec = EntitySpec()
     spec.lock_ms = LOCK_MS
     spec.delivery_count_max = 1_000
     return spec

@@ -9,6 +9,8 @@ from shardbus.core.fragment.change import (
     RecordChange,
     Remember,
     Remove,
+    StageDrop,
+    StagePut,
     StateChange,
     Update,
 )
@@ -185,7 +187,7 @@ class Journal:
             elif isinstance(change, Remember):
                 gathered.remembered.append(change)
             else:
-                assert isinstance(change, ForgetIds | RecordChange)
+                assert isinstance(change, ForgetIds | RecordChange | StagePut | StageDrop)
         for old, new in gathered.moved:
             check_activated(old, new, self._commits)
             self.explain(old.place)

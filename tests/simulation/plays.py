@@ -8,10 +8,14 @@ from tests.simulation.catalogue_scenario import run_catalogue
 from tests.simulation.follower_scenario import run_followers
 from tests.simulation.forward_scenario import run_forwarding
 from tests.simulation.lease_scenario import run_leases
+from tests.simulation.map_scenario import run_id_maps, run_maps
 from tests.simulation.moment_scenario import run_moments
 from tests.simulation.reader_scenario import run_readers
 from tests.simulation.scenario import run, run_clocks, run_linked, run_linked_clocks
-from tests.simulation.stage_scenario import run_stages
+from tests.simulation.session_map_scenario import run_session_maps
+from tests.simulation.session_reader_scenario import run_session_readers
+from tests.simulation.stage_scenario import run_stage_maps, run_stages
+from tests.simulation.taker_scenario import run_takers
 from tests.simulation.topic_scenario import run_topics
 from tests.simulation.transaction_scenario import run_transactions
 
@@ -29,7 +33,13 @@ PLAYS: Final[dict[str, Play]] = {
     "forwarding": run_forwarding,
     "stages": run_stages,
     "readers": run_readers,
+    "holders": run_session_readers,
+    "takers": run_takers,
     "followers": run_followers,
     "catalogue": run_catalogue,
     "leases": run_leases,
+    "maps": run_maps,
+    "id maps": run_id_maps,
+    "session maps": run_session_maps,
+    "stage maps": run_stage_maps,
 }

@@ -135,6 +135,7 @@ class ReaderBook:
                 raise Violation(f"{claim} claims what is claimed already: {places}")
             if not set(places) <= set(self._marks):
                 raise Violation(f"{claim} claims what is not there: {places}")
+            self.claiming(claim, places)
             self._claims[claim] = places
             self._claimed.update(places)
             self._ended.pop(claim, None)
@@ -151,6 +152,9 @@ class ReaderBook:
                 self._removed[self._marks[place]] = "reader"
         else:
             raise Violation(f"{claim} was completed by halves")
+
+    def claiming(self, claim: ClaimPlace, places: Sequence[Place]) -> None:
+        """A claim of these messages is stored."""
 
     def _gone(self, place: Place) -> None:
         if place in self._claimed:

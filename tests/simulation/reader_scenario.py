@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from random import Random
 
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.fragment.answers import Answer, ReplyTo
@@ -25,7 +27,7 @@ from shardbus.core.messages.command import (
     Settle,
     Settled,
 )
-from shardbus.core.namespace.entity import Entity, QueueSpec
+from shardbus.core.namespace.entity import Entity, EntitySpec
 from shardbus.core.stages.command import PublishOn
 from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.reader_book import ReaderBook, ReaderPlace, payload_of
@@ -79,8 +81,11 @@ class CutSite(Site):
 
 class ReaderTown(Town):
     def __init__(self, seed: int) -> None:
-        self.book = ReaderBook()
+        self.book = self.new_book()
         super().__init__(seed, sites=2)
+
+    def new_book(self) -> ReaderBook:
+        return ReaderBook()
 
     def new_site(self, name: str) -> Site:
         return CutSite(name, self.loop, self.chance, self.faults, self.stored)
@@ -97,46 +102,49 @@ def run_readers(seed: int) -> ReaderTown:
 
 
 async def _play(town: ReaderTown) -> None:
-    town.faults.is_paused = True
-    town.start_gateway()
-    await _found(await town.open_gateway())
-    town.faults.is_paused = False
-    town.loop.call_later(town.chance.uniform(*CHAOS_S), town.calm)
+    await found(town)
     async with asyncio.TaskGroup() as clients:
         clients.create_task(town.disasters())
-        clients.create_task(_operate(town))
+        clients.create_task(operate(town, TASKS))
         for task in (*TASKS, *TASKS[:2]):
-            clients.create_task(_drive(town, task))
+            clients.create_task(drive(town, task))
         for name in QUEUES:
-            clients.create_task(_send(town, name))
+            clients.create_task(send(town, name, _message))
             clients.create_task(_receive(town, name))
-    await _drain(town, await town.whole())
+    await drain(town, TASKS, partial(_drain_fragment, town))
     town.book.finish()
 
 
-async def _found(gateway: Gateway) -> None:
+async def found(town: ReaderTown, *, requires_session: bool = False) -> None:
+    """Create both queues in peace; faults begin then, and end after a while."""
+    town.faults.is_paused = True
+    town.start_gateway()
+    gateway = await town.open_gateway()
     for name in QUEUES:
-        spec = QueueSpec()
+        spec = EntitySpec()
         spec.lock_ms = LOCK_MS
         spec.delivery_count_max = 5
         spec.dead_letters_on_expiration = True
+        spec.requires_session = requires_session
         spec.is_partitioned = name == "parted"
         await gateway.namespace.create_queue(name, spec)
+    town.faults.is_paused = False
+    town.loop.call_later(town.chance.uniform(*CHAOS_S), town.calm)
 
 
-async def _drive(town: ReaderTown, task: Task) -> None:
+async def drive(town: ReaderTown, task: Task) -> None:
     """One driver after another, each of which owns nothing of the one before."""
     while not town.is_over:
         await Driver(town, town.book, task).live()
         await asyncio.sleep(town.chance.uniform(0.5, 6.0))
 
 
-async def _operate(town: ReaderTown) -> None:
+async def operate(town: ReaderTown, tasks: Sequence[Task]) -> None:
     """Now and then somebody drops a reader, whatever it has."""
     while not town.is_over:
         await asyncio.sleep(town.chance.expovariate(0.03))
-        task, gateway = town.chance.choice(TASKS), await town.open_gateway()
-        handle = _handle(gateway, task.entity)
+        task, gateway = town.chance.choice(tasks), await town.open_gateway()
+        handle = handle_of(gateway, task.entity)
         places = [
             ReaderPlace(port.fragment_id, task.line, task.name)
             for port in handle.runners
@@ -149,20 +157,25 @@ async def _operate(town: ReaderTown) -> None:
             town.book.dropped(place)
 
 
-async def _send(town: ReaderTown, name: str) -> None:
+async def send(
+    town: ReaderTown, name: str, message: Callable[[Random, int, int], Message], ports_max: int = 16
+) -> None:
+    """Messages of their marks and times to live, to some of the fragments."""
     chance = town.chance
     while not town.is_over:
         await asyncio.sleep(chance.expovariate(4.0))
         gateway = await town.open_gateway()
-        port = chance.choice(_handle(gateway, name).runners)
+        port = chance.choice(handle_of(gateway, name).runners[:ports_max])
         ttl_ms = chance.choice([-1, -1, -1, 2_000, 20_000])
         marks = [town.new_mark() for _ in range(chance.randint(1, 8))]
-        messages = [
-            Message(payload_of(mark, chance.choice([0, 30])), ttl_ms=ttl_ms) for mark in marks
-        ]
+        messages = [message(chance, mark, ttl_ms) for mark in marks]
         answer = await town.attempt(gateway, ask(port, Send(messages)))
         town.note(f"send {marks[0]}: {outcome_of(answer)}")
         town.book.told(marks, outcome_of(answer))
+
+
+def _message(chance: Random, mark: int, ttl_ms: int) -> Message:
+    return Message(payload_of(mark, chance.choice([0, 30])), ttl_ms=ttl_ms)
 
 
 async def _receive(town: ReaderTown, name: str) -> None:
@@ -170,20 +183,20 @@ async def _receive(town: ReaderTown, name: str) -> None:
     while not town.is_over:
         await asyncio.sleep(chance.expovariate(2.0))
         gateway = await town.open_gateway()
-        port = chance.choice(_handle(gateway, name).runners)
+        port = chance.choice(handle_of(gateway, name).runners)
         assert isinstance(port, SitePort)
         line = chance.choice([MAIN_LINE, MAIN_LINE, DEAD_LETTER_LINE])
-        deliveries = await _take(town, gateway, port, line, chance.randint(1, 6))
+        deliveries = await take(town, gateway, port, line, chance.randint(1, 6))
         if not deliveries:
             continue
         if chance.random() < 0.1:
             # Somebody is slow: the locks may be lost meanwhile.
             await asyncio.sleep(chance.uniform(0.5, 1.2) * LOCK_MS / 1000)
         how = chance.choice([COMPLETE, COMPLETE, ABANDON, RELEASE])
-        await _settle(town, gateway, port, how, deliveries)
+        await settle(town, gateway, port, how, deliveries)
 
 
-async def _take(
+async def take(
     town: ReaderTown, gateway: Gateway, port: SitePort, line: int, count_max: int
 ) -> list[Delivery]:
     command = Receive(line, count_max, is_locking=True, token_seed=town.seed())
@@ -195,7 +208,7 @@ async def _take(
     return answer.deliveries
 
 
-async def _settle(
+async def settle(
     town: ReaderTown, gateway: Gateway, port: SitePort, how: int, deliveries: list[Delivery]
 ) -> None:
     command = Settle(how, [delivery.token for delivery in deliveries])
@@ -210,11 +223,16 @@ async def _settle(
         town.book.settled(port.fragment_id, numbers)
 
 
-async def _drain(town: ReaderTown, gateway: Gateway) -> None:
+async def drain(
+    town: ReaderTown,
+    tasks: Sequence[Task],
+    drain_fragment: Callable[[Gateway, SitePort], Awaitable[None]],
+) -> None:
     """Claims that drivers left are completed by the next ones, or given back when leases end."""
+    gateway = await town.whole()
     deadline_s = town.loop.time() + DRAIN_S_MAX
     is_completing = town.chance.random() < 0.5
-    left = [(Driver(town, town.book, task), task) for task in TASKS]
+    left = [(Driver(town, town.book, task), task) for task in tasks]
     while left or not town.is_empty():
         if town.loop.time() > deadline_s:
             raise Violation("it takes too long until everything has been read")
@@ -224,13 +242,21 @@ async def _drain(town: ReaderTown, gateway: Gateway) -> None:
             if not await driver.finish(gateway, is_completing=is_completing)
         ]
         for name in QUEUES:
-            for port in _handle(gateway, name).runners:
+            for port in handle_of(gateway, name).runners:
                 assert isinstance(port, SitePort)
-                for line in (MAIN_LINE, DEAD_LETTER_LINE):
-                    deliveries = await _take(town, gateway, port, line, 100)
-                    if deliveries:
-                        await _settle(town, gateway, port, COMPLETE, deliveries)
+                await drain_fragment(gateway, port)
         await asyncio.sleep(1)
+
+
+async def _drain_fragment(town: ReaderTown, gateway: Gateway, port: SitePort) -> None:
+    for line in (MAIN_LINE, DEAD_LETTER_LINE):
+        await drain_line(town, gateway, port, line)
+
+
+async def drain_line(town: ReaderTown, gateway: Gateway, port: SitePort, line: int) -> None:
+    deliveries = await take(town, gateway, port, line, 100)
+    if deliveries:
+        await settle(town, gateway, port, COMPLETE, deliveries)
 
 
 def _over_wire(answer: Answer) -> Answer:
@@ -239,7 +265,7 @@ def _over_wire(answer: Answer) -> Answer:
     return told.answer
 
 
-def _handle(gateway: Gateway, name: str) -> EntityHandle:
+def handle_of(gateway: Gateway, name: str) -> EntityHandle:
     handle = gateway.bus.find(name)
     assert handle is not None
     return handle

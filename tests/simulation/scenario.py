@@ -44,6 +44,28 @@ def run_linked(seed: int) -> Cluster:
     return simulation
 
 
+def run_recorded(seed: int) -> OneProcess:
+    """The same as `run`, with entities that record the lifecycle of their messages."""
+    chance = Random(seed)
+    simulation = OneProcess(seed, _recorded(plans(chance, are_long=False)), chance)
+    simulation.loop.finish(simulation.loop.create_task(_play(simulation, (20.0, 60.0))))
+    return simulation
+
+
+def run_linked_recorded(seed: int) -> Cluster:
+    """The same with brokers and gateways in processes of their own."""
+    chance = Random(seed)
+    simulation = Cluster(seed, _recorded(plans(chance, are_long=False)), chance)
+    simulation.loop.finish(simulation.loop.create_task(_play(simulation, (10.0, 30.0))))
+    return simulation
+
+
+def _recorded(chosen: list[Plan]) -> list[Plan]:
+    for plan in chosen:
+        plan.rules.lifecycle = True
+    return chosen
+
+
 def run_clocks(seed: int) -> OneProcess:
     """Queues and sessions on a machine whose wall clock is set, forward and back."""
     chance = Random(seed)

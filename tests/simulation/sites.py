@@ -18,11 +18,12 @@ from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.command import Command
 from shardbus.core.messages.command import NO_SESSION
 from shardbus.core.namespace.entity import Entity
-from shardbus.stores.base.store import FragmentCommit, FragmentId, Page, StoreError
+from shardbus.stores.base.store import FragmentCommit, FragmentId, StoreError
 from tests.simulation.faults import Disk, Faults, Filling, UnfitCommits
 from tests.simulation.payloads import FORMAT
 from tests.simulation.tally import asked, befell
 from tests.simulation.world import Crash, VirtualClock, VirtualLoop, VirtualWorker, Wall
+from tests.support.unread import Unread
 
 T = TypeVar("T")
 
@@ -187,7 +188,7 @@ class Site:
         return self._broker
 
 
-class SitePort:
+class SitePort(Unread):
     """A fragment at a site, whichever broker lives there now."""
 
     def __init__(self, site: Site, entity: Entity, number: int) -> None:
@@ -229,28 +230,6 @@ class SitePort:
         runner = self._runner()
         if runner is not None:
             runner.unwatch(line, wake, session)
-
-    def browse(
-        self,
-        line: int,
-        *,
-        start: int,
-        count_max: int,
-        bytes_max: int,
-        then: Callable[[Page | Unavailable], None],
-        session_id: str | None = None,
-    ) -> None:
-        then(Unavailable("nobody browses here"))
-
-    def list_sessions(
-        self,
-        *,
-        updated_after_ms: int,
-        skip: int,
-        count_max: int,
-        then: Callable[[list[str] | Unavailable], None],
-    ) -> None:
-        then(Unavailable("nobody lists sessions here"))
 
     def _runner(self) -> Runner | None:
         return self.site.running(self._entity, self._number)

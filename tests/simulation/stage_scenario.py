@@ -22,7 +22,7 @@ from shardbus.core.fragment.records import DECISION, PREPARED, PRODUCER, PUBLISH
 from shardbus.core.limits import PRODUCER_ONCE_KEPT_MS, STAGE_MS_MIN
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
 from shardbus.core.messages.command import COMPLETE, Receive, Received, Settle, Settled
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.stages.record import unpack_producer
 from shardbus.core.transactions.command import COMMITTED
 from shardbus.stores.base.store import FragmentCommit
@@ -40,7 +40,7 @@ from tests.simulation.stage_book import (
     Row,
     StageBook,
 )
-from tests.simulation.town import Gateway, Town
+from tests.simulation.town import Gateway, Town, outcome_of
 
 CHAOS_S = (60.0, 120.0)
 DRAIN_S_MAX = 60.0 + 2 * STAGE_MS_MIN / 1000 + 2 * DECIDE_MS / 1000
@@ -365,18 +365,25 @@ def run_stages(seed: int) -> StageTown:
     return town
 
 
+def run_stage_maps(seed: int) -> StageTown:
+    """The same while the queues get other fragments."""
+    town = StageTown(seed)
+    town.play(_play(town, is_remapped=True))
+    return town
+
+
 async def found_queues(town: StageTown) -> None:
     town.faults.is_paused = True
     town.start_gateway()
     gateway = await town.open_gateway()
     for name in QUEUES:
-        spec = QueueSpec()
+        spec = EntitySpec()
         spec.is_partitioned = name == "parted"
         await gateway.namespace.create_queue(name, spec)
     town.faults.is_paused = False
 
 
-async def _play(town: StageTown) -> None:
+async def _play(town: StageTown, *, is_remapped: bool = False) -> None:
     await found_queues(town)
     town.loop.call_later(town.chance.uniform(*CHAOS_S), town.calm)
     sinks = [Sink(town, number) for number in range(SINKS)]
@@ -384,6 +391,8 @@ async def _play(town: StageTown) -> None:
         clients.create_task(town.disasters())
         clients.create_task(recover(town))
         clients.create_task(_receive_on(town))
+        for name in QUEUES if is_remapped else ():
+            clients.create_task(_repartition(town, name))
         for sink in sinks:
             clients.create_task(sink.run())
         for name in QUEUES:
@@ -411,6 +420,18 @@ async def _receive_on(town: StageTown) -> None:
         for port in _ports(gateway):
             command = Receive(MAIN_LINE, 2, is_locking=True, token_seed=town.seed())
             await town.attempt(gateway, ask(port, command))
+
+
+async def _repartition(town: StageTown, name: str) -> None:
+    """Once: nobody completes messages, and former fragments must be empty before the next time."""
+    while not town.is_over:
+        await asyncio.sleep(town.chance.expovariate(2.0))
+        gateway = await town.open_gateway()
+        changing = gateway.namespace.maps.change(name, town.chance.choice((1, 2, 4)))
+        outcome = outcome_of(await town.attempt(gateway, changing))
+        town.book.events[f"repartitioned {outcome}"] += 1
+        if outcome == "accepted":
+            return
 
 
 async def drain(town: StageTown, gateway: Gateway) -> None:

@@ -17,10 +17,14 @@ from tests.simulation.batch_scenario import BatchTown, run_batches
 from tests.simulation.catalogue_scenario import run_catalogue
 from tests.simulation.follower_scenario import run_followers
 from tests.simulation.forward_scenario import ForwardTown, run_forwarding
+from tests.simulation.map_scenario import run_id_maps, run_maps
 from tests.simulation.reader_scenario import ReaderTown, run_readers
 from tests.simulation.seeds import failure_of, seeds_in
 from tests.simulation.sending import Violation
-from tests.simulation.stage_scenario import StageTown, run_stages
+from tests.simulation.session_map_scenario import run_session_maps
+from tests.simulation.session_reader_scenario import run_session_readers
+from tests.simulation.stage_scenario import StageTown, run_stage_maps, run_stages
+from tests.simulation.taker_scenario import run_takers
 from tests.simulation.topic_scenario import run_topics
 from tests.simulation.topic_town import TopicTown
 from tests.simulation.town import Town
@@ -57,6 +61,37 @@ ALL: Final = {
         ),
         2,
     ),
+    # A queue gets other fragments, and each key keeps its order, whoever dies when (P6).
+    "maps": Histories(
+        run_maps,
+        "1-12",
+        (
+            *("sent accepted", "sent refused", "sent unknown", *CRASHES),
+            *("repartitioned accepted", "repartitioned refused", "repartitioned unknown"),
+        ),
+        1,
+    ),
+    # The same where duplicates are detected: none is stored (P6, R24).
+    "id maps": Histories(
+        run_id_maps,
+        "1-8",
+        (
+            *("sent accepted", "sent refused", "sent unknown", *CRASHES),
+            *("repartitioned accepted", "repartitioned refused", "sent again accepted"),
+        ),
+        1,
+    ),
+    # The same with sessions: each has one holder, its order and its state (P6, R26).
+    "session maps": Histories(
+        run_session_maps,
+        "1-12",
+        (
+            *("sent accepted", "sent refused", "sent unknown", *CRASHES),
+            *("repartitioned accepted", "repartitioned refused", "repartitioned unknown"),
+            *("accepted", "state read", "deferred received"),
+        ),
+        1,
+    ),
     # Readers and receivers complete together exactly what was sent, none of it twice.
     "readers": Histories(
         run_readers,
@@ -65,6 +100,31 @@ ALL: Final = {
             *("send accepted", "send refused", "send unknown", "delivered", *CRASHES),
             *("completed by a receiver", "claimed", "claim completed", "claim lost", "read again"),
             *("released", "dropped", "in use", "taken over", "shut out"),
+        ),
+        3,
+    ),
+    # The same where messages have sessions: each has one holder, a reader or a receiver, and its
+    # order (P2).
+    "holders": Histories(
+        run_session_readers,
+        "1-10",
+        (
+            *("send accepted", "delivered", "completed by a receiver", *CRASHES),
+            *("claimed", "claim completed", "claim lost", "read again", "released", "dropped"),
+            *("session claimed", "session claimed on", "session accepted", "session refused"),
+            *("session served", "taken over"),
+        ),
+        3,
+    ),
+    # Whoever lost a shared session to another does nothing with it any more, and what was locked
+    # stays so for the other (P2).
+    "takers": Histories(
+        run_takers,
+        "1-10",
+        (
+            *("send accepted", "delivered", "completed by a receiver", "obeyed", *CRASHES),
+            *("session accepted", "session taken over", "completed for another", "session lost"),
+            *("not taken over: session-lock-lost", "not taken over: session-cannot-be-locked"),
         ),
         3,
     ),
@@ -80,6 +140,16 @@ ALL: Final = {
             *("forgotten", "not forgotten", "outlived"),
         ),
         3,
+    ),
+    # The same when the queue gets another map (P6).
+    "stage maps": Histories(
+        run_stage_maps,
+        "1-8",
+        (
+            *("published", "published before", "repeated", "differs", *CRASHES),
+            *("repartitioned accepted", "repartitioned refused"),
+        ),
+        2,
     ),
     # What a follower reads is what was stored, in order, none of it twice (P2).
     "followers": Histories(

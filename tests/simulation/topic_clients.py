@@ -16,7 +16,7 @@ from shardbus.core.messages.command import (
     Settle,
     Settled,
 )
-from shardbus.core.namespace.entity import QueueSpec, subscription_path
+from shardbus.core.namespace.entity import EntitySpec, subscription_path
 from tests.simulation.payloads import RULES, new_letter
 from tests.simulation.sites import SitePort
 from tests.simulation.topic_book import Publication, Rules
@@ -205,7 +205,7 @@ class Manager:
 
     async def _create(self, gateway: Gateway, name: str) -> None:
         chosen = self._town.chance.sample(sorted(RULES), self._town.chance.randint(1, 4))
-        spec = QueueSpec()
+        spec = EntitySpec()
         spec.lock_ms = LOCK_MS
         spec.delivery_count_max = 1_000
         specs = [RULES[rule].spec(rule) for rule in chosen]

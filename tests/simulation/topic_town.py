@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from shardbus.broker.namespace.namespace import Namespace
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.sending import Violation
 from tests.simulation.tally import befell
@@ -22,8 +22,8 @@ class TopicPlan(NamedTuple):
     is_partitioned: bool
     detects_duplicates: bool
 
-    def spec(self) -> QueueSpec:
-        spec = QueueSpec()
+    def spec(self) -> EntitySpec:
+        spec = EntitySpec()
         spec.is_partitioned = self.is_partitioned
         spec.requires_duplicate_detection = self.detects_duplicates
         spec.duplicate_window_ms = WINDOW_MS

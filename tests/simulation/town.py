@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 from shardbus.broker.access.auth import Authorizer, development_rule
 from shardbus.broker.bus import Bus
 from shardbus.broker.fragment.answers import Answer
-from shardbus.broker.namespace.namespace import Namespace, NamespaceSettings
+from shardbus.broker.namespace.namespace import Namespace
+from shardbus.broker.namespace.settings import NamespaceSettings
 from shardbus.broker.operations.recovering import TransactionRecovery
 from shardbus.broker.operations.transactions import Transactor
 from shardbus.core.errors import Refused, Unavailable

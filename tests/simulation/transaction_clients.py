@@ -9,7 +9,7 @@ from shardbus.broker.bus import EntityHandle
 from shardbus.broker.operations.asking import ask
 from shardbus.core.message import Message
 from shardbus.core.messages.command import Cancel, Sent
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.sessions.command import (
     AcceptSession,
     GetState,
@@ -38,7 +38,7 @@ WorkAt = Callable[[SitePort], Work]
 
 async def found_requests(gateway: Gateway, lock_ms: int) -> None:
     """The queue of notices, of several fragments, and the one whose sessions have states."""
-    agenda, talks = QueueSpec(), QueueSpec()
+    agenda, talks = EntitySpec(), EntitySpec()
     agenda.lock_ms = talks.lock_ms = lock_ms
     agenda.delivery_count_max = 1_000
     agenda.is_partitioned = True

@@ -22,7 +22,7 @@ from shardbus.core.messages.command import (
     Settle,
     Settled,
 )
-from shardbus.core.namespace.entity import QueueSpec
+from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.transactions.command import COMMITTED, Work
 from shardbus.stores.base.store import FragmentCommit
 from tests.simulation.sending import Violation
@@ -190,7 +190,7 @@ async def _recover(town: TransactionTown) -> None:
 
 async def _found(gateway: Gateway, town: TransactionTown) -> set[int]:
     for name in (*QUEUES, RECEIPTS):
-        spec = QueueSpec()
+        spec = EntitySpec()
         spec.lock_ms = LOCK_MS
         spec.delivery_count_max = 1_000
         spec.is_partitioned = name == "parted"
