@@ -45,7 +45,7 @@ def fill(api: Api) -> None:
 
 QUEUES: Final[dict[str, Document]] = {
     "orders": {},
-    "payments": {"requires_duplicate_detection": True},
+    "payments": {"requires_duplicate_detection": True, "lifecycle": True},
     "carts": {"requires_session": True},
     "invoices": {"is_partitioned": False},
     "returns": {"forward_to": "invoices"},

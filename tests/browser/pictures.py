@@ -11,10 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.browser.api import Api
+from playwright.sync_api import Browser
+
+from tests.browser.api import Api, path_of
+from tests.browser.driver import environment_with_driver
 from tests.browser.filled import EUROPE, fill, order
 from tests.browser.portal import Portal, launched, opened
-from tests.support.server import running_server
+from tests.support.ports import free_port
+from tests.support.server import Server
 
 PICTURES: Final = Path(__file__).resolve().parents[2] / "docs" / "guides" / "portal"
 # As long as plots need to have something to show.
@@ -45,42 +49,74 @@ def traffic(api: Api) -> Iterator[None]:
         thread.join()
 
 
+# A directory that is gone tomorrow says nothing to a reader.
+_NAME_DIRECTORY: Final = """directory => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    walker.currentNode.nodeValue = walker.currentNode.nodeValue.replaceAll(directory, "/bus");
+  }
+}"""
+
+
 def take(portal: Portal, name: str) -> None:
     portal.page.wait_for_timeout(2_500)
+    portal.page.evaluate(_NAME_DIRECTORY, str(portal.server.data_dir.parent))
     portal.page.screenshot(path=PICTURES / f"{name}.png")
 
 
 def main() -> None:
     PICTURES.mkdir(exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        launched() as browser,
-        running_server(Path(directory) / "data") as server,
-    ):
-        api = Api(server)
-        fill(api)
-        # Otherwise the plots would show little but how quickly all that was sent.
-        server.restart()
-        with traffic(api), opened(browser, server, 1280, height=800) as portal:
-            portal.open("overview")
-            portal.page.wait_for_timeout(1000 * TRAFFIC_S)
-            take(portal, "overview")
-            portal.open("create", "queue")
-            portal.page.get_by_label("Name").fill("shipments")
-            take(portal, "create")
-            portal.open("entity", "orders", "messages")
-            portal.page.locator("tbody th button").nth(2).click()
-            take(portal, "messages")
-            portal.open("entity", "orders", "dead-letters")
-            take(portal, "dead-letters")
-            portal.open("entity", EUROPE, "rules")
-            portal.button("Edit the rule from-europe").click()
-            take(portal, "rule")
-        with traffic(api), opened(browser, server, 1280, "dark", height=800) as portal:
-            portal.open("entity", "orders", "fragments")
-            take(portal, "fragments")
-            portal.open("entity", "orders")
-            take(portal, "summary")
+    with tempfile.TemporaryDirectory() as directory, launched() as browser:
+        options = ("--flight-port", str(free_port()))
+        environment = environment_with_driver(Path(directory))
+        server = Server(Path(directory) / "data", *options, environment=environment)
+        server.start()
+        try:
+            _take_all(browser, server)
+        finally:
+            server.close()
+
+
+def _take_all(browser: Browser, server: Server) -> None:
+    api = Api(server)
+    fill(api)
+    api.call("POST", "pipelines/archive/start")
+    # Otherwise the plots would show little but how quickly all that was sent.
+    server.restart()
+    with traffic(api), opened(browser, server, 1280, height=800) as portal:
+        portal.open("overview")
+        portal.page.wait_for_timeout(1000 * TRAFFIC_S)
+        take(portal, "overview")
+        portal.open("create", "queue")
+        portal.page.get_by_label("Name").fill("shipments")
+        take(portal, "create")
+        portal.open("entity", "orders", "messages")
+        portal.page.locator("tbody th button").nth(2).click()
+        take(portal, "messages")
+        portal.open("entity", "orders", "dead-letters")
+        take(portal, "dead-letters")
+        portal.open("entity", EUROPE, "rules")
+        portal.button("Edit the rule from-europe").click()
+        take(portal, "rule")
+        line = path_of("orders/$DeadLetterQueue")
+        selection = {"reason": "NoStock"}
+        api.call("POST", f"entities/{line}/jobs", {"action": "export", "selection": selection})
+        job = {"action": "resubmit", "selection": {"reason": "Timeout"}, "rate_max": 1}
+        api.call("POST", f"entities/{line}/jobs", job)
+        portal.open("jobs")
+        take(portal, "jobs")
+        portal.open("brokers")
+        take(portal, "brokers")
+        portal.open("pipelines", "archive")
+        take(portal, "pipeline")
+    with traffic(api), opened(browser, server, 360, "dark", height=640) as portal:
+        portal.open("entity", "orders", "dead-letters")
+        take(portal, "phone")
+    with traffic(api), opened(browser, server, 1280, "dark", height=800) as portal:
+        portal.open("entity", "orders", "fragments")
+        take(portal, "fragments")
+        portal.open("entity", "orders")
+        take(portal, "summary")
 
 
 if __name__ == "__main__":

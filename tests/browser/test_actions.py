@@ -40,6 +40,7 @@ def test_a_topic_gets_a_subscription_and_a_rule_that_is_tried_first(
     dialog.get_by_text("2 of 3 messages match").wait_for()
     dialog.get_by_text("eu → uk").first.wait_for()
     assert portal.findings() == []
+    dialog.get_by_role("checkbox", name="Delete the rule $Default").uncheck()
     dialog.get_by_role("button", name="Add the rule").click()
     portal.says("Saved the rule eu.")
     portal.button("Delete the rule $Default").click()
@@ -210,11 +211,11 @@ def test_dead_letters_are_grouped_and_resubmitted(portal: Portal, api: Api) -> N
     portal.open("entity", "desk", "dead-letters")
     portal.shows("not JSON at <n>")
     assert portal.page.locator(".group .n").all_inner_texts() == ["8", "4"]
-    portal.button("Resubmit").first.click()
+    portal.button("Resubmit all").click()
     portal.dialog().get_by_role("button", name="Resubmit", exact=True).click()
     until(lambda: api.count("desk", "dead_letter") == 0)
 
-    assert api.count("desk", "active") == 12
+    until(lambda: api.count("desk", "active") == 12)
     portal.shows("No dead letters")
 
 

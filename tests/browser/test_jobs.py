@@ -29,6 +29,7 @@ def test_a_group_is_edited_and_resubmitted(portal: Portal, api: Api) -> None:
     group = portal.page.locator(".group", has_text="NoStock")
     group.get_by_role("button", name="Edit and resubmit").click()
     dialog = portal.dialog()
+    dialog.get_by_role("button", name="Replace body or fields").click()
     dialog.get_by_label("Body").fill('{"order": "repaired"}')
     dialog.locator(".diff .add").get_by_text("repaired").wait_for()
     assert portal.findings() == []
@@ -47,12 +48,12 @@ def test_dead_letters_are_moved_to_another_queue(portal: Portal, api: Api) -> No
     """R46"""
     api.create("elsewhere")
     desk(portal, api, "moved")
-    portal.button("Move").first.click()
+    portal.button("Move all").click()
     portal.dialog().get_by_label("Move to").fill("elsewhere")
     portal.dialog().get_by_role("button", name="Move", exact=True).click()
-    until(lambda: api.count("elsewhere", "active") == 12)
+    until(lambda: api.count("moved", "dead_letter") == 0)
 
-    assert api.count("moved", "dead_letter") == 0
+    until(lambda: api.count("elsewhere", "active") == 12)
 
 
 def test_dead_letters_are_deleted_with_a_copy_that_can_be_downloaded(
@@ -60,7 +61,7 @@ def test_dead_letters_are_deleted_with_a_copy_that_can_be_downloaded(
 ) -> None:
     """R46"""
     desk(portal, api, "deleted")
-    portal.button("Delete").first.click()
+    portal.button("Delete all").click()
     assert portal.dialog().get_by_role("checkbox", name="Keep a copy").is_checked()
     portal.dialog().get_by_role("button", name="Delete", exact=True).click()
     until(lambda: api.count("deleted", "dead_letter") == 0)

@@ -31,6 +31,7 @@ PAGES: Final = (
     ("entity", "orders", "access"),
     ("entity", "orders", "settings"),
     ("entity", "carts", "sessions"),
+    ("entity", "payments", "report"),
     ("entity", "news"),
     ("entity", "news", "subscriptions"),
     ("entity", EUROPE, "rules"),

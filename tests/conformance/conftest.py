@@ -19,12 +19,16 @@ from shardbus.app.cli.sas import Credential, parse_connection_string
 from tests.conformance.sdk import AioSdk, Sdk, SyncSdk
 from tests.conformance.variants import Each, Variant, run_one_by_one, run_together
 from tests.support.amqp_client import Address
-from tests.support.server import Server, free_port, running_server
+from tests.support.brisk_sdk import use_brisk_sdk
+from tests.support.ports import free_port
+from tests.support.server import Server, running_server
 
 LOCK_SHORT_S: Final = 5
 DELIVERY_COUNT_MAX: Final = 3
 
 _numbers = itertools.count(1)
+
+use_brisk_sdk()
 
 
 @dataclass(frozen=True)

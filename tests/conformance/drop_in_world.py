@@ -1,6 +1,7 @@
 """A machine of its own for test_drop_in: run inside new network and mount namespaces.
 
-Argument: a directory. What it prints is a JSON document of what happened.
+Arguments: a directory, and SDKs beside those of Python and JavaScript. What it prints is a JSON
+document of what happened.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 
 import certifi
 
+from tests.conformance.sdk_programs import make_trust_store, program_of, trusting
 from tests.conformance.test_trust import VARIABLES
 from tests.support.server import COMMAND, running_server
 from tests.support.tools import JS
@@ -29,13 +31,17 @@ CONNECTING: Final = (
 )
 PYTHON: Final = [sys.executable, str(Path(__file__).with_name("drop_in_application.py"))]
 JAVASCRIPT: Final = ["node", "trusting.mjs"]
+# The application in Python creates it.
+QUEUE: Final = "q"
 TIMEOUT_S: Final = 120
 _UP_AND_RUNNING: Final = 0x41
 
 
-def main(directory: Path) -> None:
-    _raise_loopback()
-    _replace(Path("/etc/hosts"), directory / "hosts", f"127.0.0.1 localhost\n127.0.0.1 {NAME}\n")
+def main(directory: Path, names: list[str]) -> None:
+    raise_loopback()
+    replace_content(
+        Path("/etc/hosts"), directory / "hosts", f"127.0.0.1 localhost\n127.0.0.1 {NAME}\n"
+    )
     made = subprocess.run(
         [COMMAND[0], "cert", "--name", NAME, "--out", str(directory / "tls"), "--json"],
         capture_output=True,
@@ -49,18 +55,25 @@ def main(directory: Path) -> None:
         "--tls-port", "5671", "--http-port", "443", "--sas-key-file", str(key_file),
         "--tls-cert", files["certificate"], "--tls-key", files["key"], "--brokers", "1",
     ]  # fmt: skip
+    store = directory / "trust.p12"
+    make_trust_store(store, [Path(files["authority"])])
+    trust = trusting(Path(files["authority"]), store)
     with running_server(directory / "data", *options):
         before = run(PYTHON, {})
         bundle = Path(certifi.where())
         trusted = bundle.read_text(encoding="utf-8") + Path(files["authority"]).read_text()
-        _replace(bundle, directory / "bundle.pem", trusted)
+        replace_content(bundle, directory / "bundle.pem", trusted)
         after = run(PYTHON, {"SSL_CERT_FILE": files["authority"]})
-        trusting = {"NODE_EXTRA_CA_CERTS": files["authority"]}
-        javascript = [run([*JAVASCRIPT, side, CONNECTING], trusting) for side in ("amqp", "http")]
+        javascript = [run([*JAVASCRIPT, side, CONNECTING], trust) for side in ("amqp", "http")]
+        others = {name: run(program_of(name).mode("application", QUEUE), trust) for name in names}
     told = {
         "before": [before.returncode, before.stderr[-3000:]],
         "after": [after.returncode, after.stdout, after.stderr[-3000:]],
         "javascript": [[each.returncode, each.stderr[-3000:]] for each in javascript],
+        "others": {
+            name: [each.returncode, each.stdout, each.stderr[:3000]]
+            for name, each in others.items()
+        },
         "addresses": sorted({each[4][0] for each in socket.getaddrinfo(NAME, 443)}),
     }
     sys.stdout.write(json.dumps(told))
@@ -80,14 +93,14 @@ def run(words: list[str], variables: dict[str, str]) -> subprocess.CompletedProc
     )
 
 
-def _raise_loopback() -> None:
+def raise_loopback() -> None:
     """`ip link set lo up`, where there may be no `ip`."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", _UP_AND_RUNNING)
         fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS
 
 
-def _replace(path: Path, by: Path, content: str) -> None:
+def replace_content(path: Path, by: Path, content: str) -> None:
     """Show another content at a path, to this mount namespace alone."""
     mount = shutil.which("mount")
     assert mount is not None, "there is no mount"
@@ -96,4 +109,4 @@ def _replace(path: Path, by: Path, content: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

@@ -13,12 +13,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import pytest
 
 HERE: Final = Path(__file__).resolve().parent
 ROOT: Final = HERE.parents[1]
@@ -31,6 +32,8 @@ NOT_OFFERED: Final = "not offered"
 
 RECONNECT: Final = "reconnect"
 SOAK: Final = "soak"
+PARTITIONED: Final = "-partitioned"
+LOADS: Final = (RECONNECT, RECONNECT + PARTITIONED, SOAK, SOAK + PARTITIONED)
 FEATURES: Final = {
     "administration": "create, get, update, list and delete entities",
     "send": "send one message",
@@ -61,17 +64,23 @@ FEATURES: Final = {
     "large": "messages of 10 MiB (Premium)",
     "websocket": "WebSocket",
     "tls": "TLS",
-    RECONNECT: "the server killed ten times under load",
-    SOAK: "connections broken at random under load",
+    RECONNECT: "the server killed again and again under load, conventional queue",
+    RECONNECT + PARTITIONED: "the same, partitioned queue",
+    SOAK: "connections broken at random under load, conventional queue",
+    SOAK + PARTITIONED: "the same, partitioned queue",
 }
 
 
-class Result(msgspec.Struct, frozen=True):
-    """What a program says of a feature."""
+class Result(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a program says of a feature; of a load, also what it was exposed to, and when."""
 
     feature: str
     outcome: str
     detail: str
+    seconds: int = 0
+    kills: int = 0
+    breaks: int = 0
+    day: str = ""
 
 
 class Kept(msgspec.Struct):
@@ -92,10 +101,14 @@ class Program:
     pattern: str
     built: Path
     features: tuple[str, ...]
+    # Empty for a client that is tried feature by feature only.
     load: tuple[str, ...]
     needs: str
-    # JMS cannot create entities, and has no numbers by which it could know a message again.
-    is_jms: bool = False
+    # Plain AMQP 1.0 cannot create entities, and has no numbers to know a message again by. Features
+    # that such a client does not tell of were not tried.
+    is_plain: bool = False
+    # Only `make test-release` has the time.
+    is_slowly_built: bool = False
 
     @property
     def version(self) -> str:
@@ -106,6 +119,10 @@ class Program:
     @property
     def file(self) -> Path:
         return RESULTS / f"{self.name.lower()}.json"
+
+    def mode(self, *words: str) -> list[str]:
+        """How the program is run for another purpose than its features."""
+        return [*self.features[:-1], *words]
 
     @property
     def missing(self) -> str | None:
@@ -130,6 +147,7 @@ def _maven(artifact: str) -> str:
 
 
 _GO: Final = str(HERE / "go" / "build" / "conformance")
+_RUST: Final = str(HERE / "rust" / "build" / "debug" / "conformance")
 _JS: Final = HERE / "js"
 _PYTHON: Final = (sys.executable, "-m")
 PROGRAMS: Final = (
@@ -182,9 +200,82 @@ PROGRAMS: Final = (
         (*_jvm("jms"), "features"),
         (*_jvm("jms"), "load"),
         "run `make java`, which needs a JDK and Maven",
-        is_jms=True,
+        is_plain=True,
+    ),
+    Program(
+        "rhea",
+        "rhea",
+        "tests/conformance/js/package.json",
+        r'"rhea": "([^"]+)"',
+        _JS / "node_modules",
+        ("node", str(_JS / "rhea_features.mjs")),
+        (),
+        "run `make node`",
+        is_plain=True,
+    ),
+    Program(
+        "Proton",
+        "python-qpid-proton",
+        "requirements/dev.txt",
+        r"(?m)^python-qpid-proton==(\S+)",
+        Path(sys.executable),
+        (*_PYTHON, "tests.conformance.python.proton_features"),
+        (),
+        "run `make build`",
+        is_plain=True,
+    ),
+    Program(
+        "Rust",
+        "fe2o3-amqp",
+        "tests/conformance/rust/Cargo.toml",
+        r'fe2o3-amqp = \{ version = "=([^"]+)"',
+        Path(_RUST),
+        (_RUST, "features"),
+        (),
+        "run `make rust`, which needs cargo",
+        is_plain=True,
+        is_slowly_built=True,
     ),
 )
+
+
+def program_of(name: str) -> Program:
+    return next(each for each in PROGRAMS if each.name == name)
+
+
+def needed_program_of(name: str) -> Program:
+    """The program of an SDK; without it, a test says so and is skipped."""
+    program = program_of(name)
+    if program.missing is not None:
+        pytest.skip(f"the {program.name} SDK is left out: {program.missing}")
+    return program
+
+
+def make_trust_store(store: Path, authorities: Sequence[Path]) -> None:
+    """The form in which Java is told whom to trust; a guide gives the same line."""
+    keytool = shutil.which("keytool")
+    for number, authority in enumerate(authorities if keytool is not None else ()):
+        assert keytool is not None
+        subprocess.run(
+            [
+                *(keytool, "-importcert", "-noprompt", "-alias", str(number)),
+                *("-file", str(authority), "-keystore", str(store)),
+                *("-storetype", "PKCS12", "-storepass", "changeit"),
+            ],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+
+
+def trusting(authority: Path, store: Path) -> dict[str, str]:
+    """The variables by which programs of any SDK but Python's trust an authority."""
+    java = f"-Djavax.net.ssl.trustStore={store} -Djavax.net.ssl.trustStorePassword=changeit"
+    return {
+        "SSL_CERT_FILE": str(authority),
+        "NODE_EXTRA_CA_CERTS": str(authority),
+        "JDK_JAVA_OPTIONS": java,
+    }
 
 
 def results_in(output: bytes) -> list[Result]:

@@ -225,7 +225,7 @@ def test_sessions_are_received_one_after_the_other(shell: Shell, queue_name: str
     assert listed == {"a", "b", "c"}
     assert one == ["b1", "b2"]
     assert (following, rest) in ((["a1", "a2"], ["c1", "c2"]), (["c1", "c2"], ["a1", "a2"]))
-    assert (lacking.exit_code, "SessionId" in lacking.stderr) == (1, True)
+    assert (lacking.exit_code, "--session" in lacking.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--details"]], ids=["text", "json", "details"])

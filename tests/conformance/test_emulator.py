@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,8 +17,12 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from shardbus.app.cli.main import main
 from shardbus.app.server.emulating import emulator_sources
 from shardbus.app.server.setting import SettingError
-from tests.support.server import Server, free_port, serve_and_fail
+from tests.support.namespaces import needed_namespaces
+from tests.support.ports import free_port
+from tests.support.server import Server, serve_and_fail
 
+ROOT: Final = Path(__file__).parents[2]
+WORLD_S: Final = 300
 COMMAND: Final = (str(Path(sys.executable).with_name("shardbus")), "emulator")
 CONFIG: Final = {
     "UserConfig": {
@@ -78,6 +83,54 @@ def test_an_application_of_the_emulator_finds_its_entities_key_and_health(
     connection.close()
     assert (answer.status, said["status"]) == (200, "healthy")
     assert "key is public" in emulator.output
+    # What Testcontainers and people's scripts wait for.
+    assert "Emulator Service is Successfully Up!\n" in emulator.output
+
+
+def test_a_compose_file_needs_no_other_line(tmp_path: Path) -> None:
+    """R36: the service of the guide, at its own ports, names and paths."""
+    apart = needed_namespaces()
+    page = (ROOT / "docs" / "guides" / "emulator.md").read_text(encoding="utf-8")
+    service = service_in(page)
+    config = tmp_path / "Config.json"
+    config.write_text(json.dumps(CONFIG), encoding="utf-8")
+    here = tmp_path / "here"
+    here.mkdir()
+
+    done = subprocess.run(
+        [
+            *(*apart, sys.executable, "-m", "tests.conformance.emulator_world"),
+            *(str(here), str(config), json.dumps(service)),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=WORLD_S,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["bodies"] == ["localhost", "sb-emulator"]
+    assert told["health"] == {"5300": "healthy"}
+
+
+def service_in(page: str) -> dict[str, object]:
+    """What the block of a compose file in a page says of the emulator."""
+    (block,) = re.findall(r"```yaml\n(services:\n.*?)```", page, re.DOTALL)
+    lists = {
+        name: re.findall(r'- "([^"]+)"', part)
+        for name, part in re.findall(r"    (volumes|ports|networks):\n((?: {6,}.*\n)+)", block)
+    }
+    (variables,) = re.findall(r"    environment:\n((?: {6}.*\n)+)", block)
+    environment = dict(re.findall(r"^ +(\w+): (\S+)", variables, re.MULTILINE))
+    assert environment.keys() == {"SQL_SERVER", "MSSQL_SA_PASSWORD", "ACCEPT_EULA"}
+    return {
+        "volumes": lists["volumes"],
+        "ports": lists["ports"],
+        "aliases": lists["networks"],
+        "environment": {**environment, "ACCEPT_EULA": "Y"},
+    }
 
 
 def test_variables_of_the_emulator_mean_settings_unless_these_are_given(tmp_path: Path) -> None:

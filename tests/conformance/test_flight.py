@@ -31,8 +31,9 @@ from tests.support.flight_client import (
     parts,
     token_for,
 )
+from tests.support.ports import free_port
 from tests.support.queues import create_queue
-from tests.support.server import Server, free_port, running_server
+from tests.support.server import Server, running_server
 
 RUNS_AS = re.compile(r"flight runs as process (\d+)")
 KEY = "a-key-of-our-own-for-all-the-world-to-guess"

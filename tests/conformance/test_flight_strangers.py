@@ -14,8 +14,9 @@ import pytest
 from shardbus.app.cli.sas import Credential
 from tests.support.flight_client import FlightClient, token_for
 from tests.support.flight_crowd import ASKING, ROWS, call_options, crowd, put_command
+from tests.support.ports import free_port
 from tests.support.queues import create_queue
-from tests.support.server import Server, free_port, running_server
+from tests.support.server import Server, running_server
 
 KEY = "a-key-of-our-own-for-all-the-world-to-guess"
 HONEST_S_MAX = 60

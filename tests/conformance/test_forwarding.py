@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -21,6 +21,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from tests.conformance.topic_sdk import properties_of
 from tests.support.server import Server
+from tests.support.waiting import wait_until
 
 WAIT_S = 20.0
 HOPS_TEXT = (
@@ -115,14 +116,6 @@ def town(server: Server, administration: ServiceBusAdministrationClient) -> Iter
     town = Town(server, administration)
     yield town
     town.close()
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    """Until something that comes about by itself is so."""
-    until_s = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < until_s, "it did not come about"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +325,7 @@ def test_what_waits_is_counted_as_such(town: Town) -> None:
         counts = town.administration.get_queue_runtime_properties(source)
         return counts.transfer_dead_letter_message_count == 1
 
-    wait_for(is_refused)
+    wait_until(is_refused)
     counts = town.administration.get_queue_runtime_properties(source)
     assert (counts.active_message_count, counts.transfer_message_count) == (0, 0)
 

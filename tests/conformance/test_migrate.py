@@ -24,7 +24,7 @@ from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.main import main
 from shardbus.app.cli.messages.browsing import browse
 from shardbus.app.cli.sas import Credential
-from shardbus.app.migrate import moving
+from shardbus.app.migrate import line_move as moving
 from shardbus.app.migrate.outgoing import ORIGIN
 from tests.support.server import Server, running_server
 

@@ -29,6 +29,7 @@ from cryptography.hazmat.primitives import serialization
 from shardbus.codec.types import Int, Value
 from shardbus.gateway.listening.tls import development_certificate
 from tests.conformance.sdk import texts
+from tests.conformance.sdk_programs import make_trust_store, needed_program_of, trusting
 from tests.support.amqp_client import Address, Ended, connected
 from tests.support.flight_client import flight_client
 from tests.support.issuer import (
@@ -42,8 +43,9 @@ from tests.support.issuer import (
     rsa_key,
     running_issuer,
 )
+from tests.support.ports import free_port
 from tests.support.queues import create_queue
-from tests.support.server import Server, free_port, running_server
+from tests.support.server import Server, running_server
 from tests.support.tools import JS, needed_node
 
 # The Python SDK drops the port of an endpoint when it speaks TLS: the default port, on an address
@@ -239,6 +241,50 @@ def test_the_javascript_sdk_signs_in(bus: Bus) -> None:
     }
     assert bad.returncode != 0
     assert "InvalidAudience" in bad.stderr
+
+
+def other_sdk(bus: Bus, name: str, token: str) -> subprocess.CompletedProcess[str]:
+    program = needed_program_of(name)
+    store = bus.authority.with_name("trust.p12")
+    if not store.exists():
+        make_trust_store(store, [bus.authority])
+    return subprocess.run(
+        program.mode("sign-in", HOST, f"{HOST}:{bus.server.http_port}", token),
+        env={**os.environ, **trusting(bus.authority, store)},
+        capture_output=True,
+        text=True,
+        timeout=4 * TIMEOUT_S,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "scopes"),
+    [
+        ("Go", ["https://servicebus.azure.net//.default"]),
+        ("Java", ["https://servicebus.azure.net/.default"]),
+        ("JMS", []),
+    ],
+)
+def test_another_sdk_signs_in(bus: Bus, name: str, scopes: list[str]) -> None:
+    """R38: over AMQP and with the administration client; JMS, which has no `$cbs`, by PLAIN."""
+    good = other_sdk(bus, name, bus.issuer.token(OWNER))
+
+    assert good.returncode == 0, good.stderr
+    assert json.loads(good.stdout) == {"body": f"from {name}", "scopes": scopes}
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("Go", "InvalidAudience"), ("JMS", "JMSSecuritySaslException")]
+)
+def test_another_sdk_is_refused_with_the_token_of_somebody_else(
+    bus: Bus, name: str, reason: str
+) -> None:
+    """R38: PLAIN has no words for the reason. Java is not started a second time for this."""
+    bad = other_sdk(bus, name, bus.issuer.token(OWNER, aud="https://vault.azure.net"))
+
+    assert bad.returncode != 0
+    assert reason in bad.stderr
 
 
 def test_each_part_over_http_takes_a_bearer(bus: Bus) -> None:

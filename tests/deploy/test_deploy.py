@@ -17,9 +17,9 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # it has no types
 
 from shardbus.app.cli.main import main
-from shardbus.app.server.node import parse_roles
+from shardbus.app.server.node.run import parse_roles
 from shardbus.app.server.settings import TABLE
-from tests.support.tools import needed_program
+from tests.support.tools import needed_linter, needed_program
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 UNITS: Final = sorted((DEPLOY / "systemd").glob("shardbus*"))
@@ -202,6 +202,39 @@ def test_manifests_hold_together() -> None:
                 assert at(how, kind, "port") in ports
     budgets = [each for each in found if each["kind"] == "PodDisruptionBudget"]
     assert len(budgets) == len(workloads()) == 2
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.name)
+def test_a_manifest_is_what_kubernetes_knows(manifest: Path) -> None:
+    """By the schemas of Kubernetes, without members that they do not have."""
+    tool = needed_linter("kubernetes-validate")
+    done = subprocess.run(
+        [tool, "--strict", str(manifest)], capture_output=True, check=False, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_manifest_with_a_member_too_many_is_noticed(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(MANIFESTS[0].read_text("utf-8").replace("replicas:", "replicates:", 1))
+    done = subprocess.run(
+        [needed_linter("kubernetes-validate"), "--strict", str(wrong)],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode != 0 and "replicates" in done.stdout + done.stderr
+
+
+def test_the_container_file_passes_its_linter() -> None:
+    container_file = DEPLOY / "container" / "Containerfile"
+    done = subprocess.run(
+        [needed_linter("hadolint"), "--no-color", str(container_file)],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_commands_of_manifests_are_ours() -> None:

@@ -13,7 +13,7 @@ from shardbus.app.server.setting import Kind, Setting
 from shardbus.app.server.settings import DEFAULT_FILE, TABLE
 from shardbus.core.message_fields import FIELDS, MessageField
 from tests.conformance.sdk_programs import FEATURES as SDK_FEATURES
-from tests.conformance.sdk_programs import NOT_OFFERED, PASSED, PROGRAMS, Kept, kept
+from tests.conformance.sdk_programs import LOADS, NOT_OFFERED, PASSED, PROGRAMS, Kept, kept
 from tests.tidy.prose import wrapped
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -131,7 +131,15 @@ def _sdk_cell(sdk: Kept, feature: str) -> str:
     result = sdk.features.get(feature)
     if result is None:
         return "not run"
-    return {PASSED: "yes", NOT_OFFERED: "no such call"}.get(result.outcome, "**no**")
+    told = {PASSED: "yes", NOT_OFFERED: "no such call"}.get(result.outcome, "**no**")
+    exposed = [
+        f"{count} {what}"
+        for count, what in ((result.kills, "kills"), (result.breaks, "breaks"))
+        if count
+    ]
+    if exposed:
+        return f"{told}: {', '.join(exposed)} in {result.seconds} s, {result.day}"
+    return f"{told}, not counted" if feature in LOADS else told
 
 
 def cli_page() -> str:

@@ -10,7 +10,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 STATUSES: Final = {"yes", "partly", "not yet"}
 NUMBERS: Final = [
     *(f"R{n}" for n in range(1, 50)),
-    *(f"P{n}" for n in range(1, 10)),
+    *(f"P{n}" for n in range(1, 12)),
 ]
 _REFERENCE: Final = re.compile(r"`([\w./-]+\.(?:py|mjs|js))(?:::(\w+))?`")
 

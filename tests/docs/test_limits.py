@@ -14,7 +14,7 @@ from shardbus.broker.backup import backup
 from shardbus.broker.backup import part as backup_part
 from shardbus.broker.fragment import alarm, outlet
 from shardbus.broker.operations import browse, staging
-from shardbus.broker.routing import batches, outbox
+from shardbus.broker.routing import batches, outbox, router
 from shardbus.codec.limits import FLOWS_WAITING_MAX, NESTING_MAX, SASL_FRAME_SIZE_MAX
 from shardbus.core import limits as core_limits
 from shardbus.core.limits import (
@@ -34,8 +34,8 @@ from shardbus.gateway.amqp.transactions import open as transactions
 from shardbus.gateway.flight.reading import kept_stores
 from shardbus.gateway.flight.server import admission, bus, places
 from shardbus.gateway.flight.writing import pieces
-from shardbus.gateway.http.api import piece_parts
-from shardbus.gateway.http.api import readers as api_readers
+from shardbus.gateway.http.api.bulk import piece_parts
+from shardbus.gateway.http.api.bulk import readers as api_readers
 from shardbus.gateway.http.atom import markup
 from shardbus.gateway.http.observing import readers as reader_metrics
 from shardbus.gateway.http.server import connection, counts, message, refusal_log
@@ -54,6 +54,12 @@ CONFIG: Final = ConnectionConfig()
 CONNECTIONS_MAX: Final = 5_000
 RESERVE_MB: Final = 16
 SAID: Final = {
+    "fragments of a queue that is repartitioned": [
+        core_limits.ENTITY_FRAGMENTS_MAX,
+        core_limits.ENTITY_FRAGMENTS_KEPT_MAX,
+    ],
+    "message ids that are carried over": [core_limits.CARRIED_IDS_MAX],
+    "the wait of a send for the new map": [router.HELD_MS_MAX // SECOND],
     "producers whose last batch": [
         core_limits.PRODUCERS_MAX,
         core_limits.PRODUCER_KEPT_MS // 86_400_000,

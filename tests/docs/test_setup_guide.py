@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from shardbus.app.cli.main import main
+from shardbus.gateway.http.api.operations.pipelines import PipelinePages
 from tests.unit.app.setup.site import Town
+from tests.unit.app.setup.test_pipelines import pipelines_in
 from tests.unit.gateway.site import run_client
 
 GUIDE: Final = Path(__file__).resolve().parents[2] / "docs" / "guides" / "setup.md"
@@ -32,7 +34,7 @@ def test_the_guide_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     for name, body in zip(FILES, blocks("toml", "json"), strict=True):
         (tmp_path / name).write_text(body, encoding="utf-8")
-    town = Town()
+    town = Town(others=[PipelinePages(pipelines_in(tmp_path / "pipelines"))])
 
     def work() -> None:
         for command, told in commands():

@@ -14,7 +14,8 @@ from tests.docs.examples import (
     run_notebook,
     workplace,
 )
-from tests.support.server import free_port, running_server
+from tests.support.ports import free_port
+from tests.support.server import running_server
 
 TUTORIAL = "docs/tutorials/orders-in-spark.md"
 

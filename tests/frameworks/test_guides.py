@@ -30,6 +30,7 @@ GUIDES: Final = {
     "celery": ("curl",),
     "functions": ("node", "npm", "curl"),
     "spring": ("java", "mvn", "curl"),
+    "spring-cloud-azure": ("java", "mvn", "curl"),
 }
 _BLOCK: Final = re.compile(r"^```(sh install|sh run|text answer)\n(.*?)^```$", re.M | re.S)
 _END: Final = "==== end of a block"

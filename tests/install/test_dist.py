@@ -22,7 +22,8 @@ import pytest
 import shardbus
 import shardbus_spark
 from tests.docs.examples import ROOT
-from tests.support.server import Server, free_port
+from tests.support.ports import free_port
+from tests.support.server import Server
 
 pytestmark = pytest.mark.release
 
@@ -87,10 +88,13 @@ class Place:
         self.bin = directory / "venv" / "bin"
         run(_UV, "venv", "--quiet", "--python", sys.executable, self.bin.parent, cwd=directory)
 
-    def install(self, *what: str | Path, links: Path) -> None:
+    def install(
+        self, *what: str | Path, links: Path, variables: dict[str, str] | None = None
+    ) -> None:
         """As pip does; the cache of uv makes it quick."""
         words = ("pip", "install", "--quiet", "--compile-bytecode", "--find-links", links)
-        run(_UV, *words, "--python", self.bin / "python", *what, cwd=self.folder)
+        python = ("--python", self.bin / "python")
+        run(_UV, *words, *python, *what, cwd=self.folder, variables=variables)
 
     def shardbus(self, *words: str) -> str:
         return run(self.bin / "shardbus", *words, cwd=self.folder)
@@ -106,8 +110,11 @@ def place(tmp_path: Path) -> Place:
 
 
 def first_message(place: Place, data_dir: str) -> float:
-    """Processor seconds from nothing to a message received: serve, create, send, receive."""
-    before_s = spent_s()
+    """Processor seconds from nothing to a message received: serve, create, send, receive.
+
+    The seconds on the clock are printed (`pytest -s`): they say something on a quiet machine only.
+    """
+    before_s, started_s = spent_s(), time.monotonic()
     server = place.server(data_dir)
     server.start()
     try:
@@ -115,6 +122,8 @@ def first_message(place: Place, data_dir: str) -> float:
         place.shardbus("queue", "create", "orders", *endpoint)
         place.shardbus("send", "orders", "two teapots", *endpoint)
         assert "two teapots" in place.shardbus("receive", "orders", *endpoint)
+        elapsed_s, load = time.monotonic() - started_s, os.getloadavg()[0]
+        sys.stdout.write(f"first message after {elapsed_s:.1f} s, at a load of {load:.1f}\n")
         server.stop()
     finally:
         server.close()
@@ -140,6 +149,16 @@ def test_a_wheel_alone_serves_its_first_message(
 
     about = json.loads(place.shardbus("version", "--json"))
     assert (about["version"], about["compiled"]) == (shardbus.__version__, is_compiled)
+    assert first_message(place, "data") < FIRST_MESSAGE_CPU_S_MAX
+
+
+def test_a_source_distribution_is_installed_and_serves(dist: Path, place: Place) -> None:
+    """Its own build, with what it asks the registry for; compiled, it would take minutes."""
+    source = only(dist, "shardbus-[0-9]*.tar.gz")
+    place.install(source, links=dist, variables={"SHARDBUS_PURE": "1"})
+
+    about = json.loads(place.shardbus("version", "--json"))
+    assert (about["version"], about["compiled"]) == (shardbus.__version__, False)
     assert first_message(place, "data") < FIRST_MESSAGE_CPU_S_MAX
 
 
@@ -231,6 +250,30 @@ def test_the_connector_is_imported_from_its_wheel(dist: Path, place: Place) -> N
     program = "import pyspark_shardbus, shardbus_spark; print(shardbus_spark.__version__)"
     printed = run(place.bin / "python", "-c", program, cwd=place.folder)
     assert printed.strip() == shardbus_spark.__version__
+
+
+def test_the_connector_reads_a_bus_from_its_wheel(dist: Path, place: Place) -> None:
+    """As the first lines of its README do, into Arrow, without Spark."""
+    place.install(only(dist, "shardbus-*-none-any.whl"), links=dist)
+    words = ("pip", "install", "--quiet", "--no-deps", "--python", place.bin / "python")
+    run(_UV, *words, only(dist, "shardbus_spark-*.whl"), cwd=place.folder)
+    options = ("--flight-port", str(free_port()), "--flight-tls", "off")
+    server = place.server("data", *options)
+    server.start()
+    try:
+        endpoint = ("--endpoint", f"http://127.0.0.1:{server.http_port}")
+        place.shardbus("queue", "create", "orders", *endpoint)
+        place.shardbus("send", "orders", "two teapots", *endpoint)
+        program = (
+            "import shardbus_spark.client as shardbus\n"
+            f"table = shardbus.connect({server.flight_url!r}).read('orders', columns=['body'])\n"
+            "print(table.to_pylist())"
+        )
+        printed = run(place.bin / "python", "-c", program, cwd=place.folder)
+        server.stop()
+    finally:
+        server.close()
+    assert printed.strip() == "[{'body': b'two teapots'}]"
 
 
 def members(path: Path) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 
 from shardbus.testing import BusFailed, WarmProcess
-from shardbus.testing.warm import BusOptions
+from shardbus.testing.warm_client import BusOptions
 
 PLUGIN: Final = ("-p", "shardbus.testing.plugin")
 RUN_S_MAX: Final = 300

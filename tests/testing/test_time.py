@@ -24,7 +24,7 @@ from azure.servicebus.exceptions import (
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from shardbus.testing import BusFailed, PrivateBus, WarmProcess
-from shardbus.testing.warm import BusOptions
+from shardbus.testing.warm_client import BusOptions
 
 WAIT_S: Final = 20
 

@@ -530,15 +530,16 @@ func large(w *world) string {
 
 func overWebSocket(w *world) string {
 	queue := w.queue(false, nil)
-	dial := func(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
-		socket, _, err := websocket.Dial(ctx, args.Host, &websocket.DialOptions{Subprotocols: []string{"amqp"}})
-		if err != nil {
-			return nil, err
-		}
-		return websocket.NetConn(context.Background(), socket, websocket.MessageBinary), nil
-	}
-	w.roundTrip(w.client(connectionString, &azservicebus.ClientOptions{NewWebSocketConn: dial}), queue)
+	w.roundTrip(w.client(connectionString, &azservicebus.ClientOptions{NewWebSocketConn: dialWebSocket}), queue)
 	return "wss, with the subprotocol amqp"
+}
+
+func dialWebSocket(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
+	socket, _, err := websocket.Dial(ctx, args.Host, &websocket.DialOptions{Subprotocols: []string{"amqp"}})
+	if err != nil {
+		return nil, err
+	}
+	return websocket.NetConn(context.Background(), socket, websocket.MessageBinary), nil
 }
 
 func overTLS(w *world) string {

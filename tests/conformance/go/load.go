@@ -14,10 +14,11 @@ import (
 const (
 	pause    = 200 * time.Millisecond
 	draining = 90 * time.Second
+	settling = 2 * time.Second
 )
 
 // load sends numbers and completes them, with one client, until standard input ends; then it waits
-// for what was accepted. What a number cost in attempts is not counted: a send whose answer was lost
+// for what was accepted, as long as something comes. What a number cost in attempts is not counted: a send whose answer was lost
 // may have been stored, so it is repeated, and one number may come twice.
 func (w *world) load(queue string) string {
 	client := w.client(connectionString, &azservicebus.ClientOptions{
@@ -44,16 +45,23 @@ func (w *world) load(queue string) string {
 		}
 		found := w.someOf(receiver)
 		isEmpty = len(found) == 0
+		if !isEmpty {
+			deadline = time.Now().Add(draining)
+		}
 		for _, message := range found {
 			numbers[must(strconv.Atoi(string(message.Body)))] = true
 			if completed[*message.SequenceNumber] {
 				returned++
 			}
-			ctx, cancel := context.WithTimeout(w.ctx, 10*time.Second)
-			if receiver.CompleteMessage(ctx, message, nil) == nil {
-				completed[*message.SequenceNumber] = true
-			}
+			// A message whose link is gone cannot be completed, nor can the rest of its page. The SDK
+			// tries for half a minute each, and at each attempt gives up the connection that works.
+			ctx, cancel := context.WithTimeout(w.ctx, settling)
+			err := receiver.CompleteMessage(ctx, message, nil)
 			cancel()
+			if err != nil {
+				break
+			}
+			completed[*message.SequenceNumber] = true
 		}
 	}
 	same("completed messages that returned", returned, 0)

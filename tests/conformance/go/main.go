@@ -2,6 +2,8 @@
 //
 //	conformance features [NAME...]   all features, or those that are named
 //	conformance load NAME QUEUE      sends and completes until standard input ends
+//	conformance sign-in HOST ADMINISTRATION TOKEN
+//	conformance application QUEUE    as it would be written for the cloud
 //
 // The bus is named by variables; tests/conformance/test_sdks.py sets them.
 package main
@@ -51,6 +53,14 @@ type failure struct{ text string }
 func main() {
 	if len(os.Args) > 3 && os.Args[1] == "load" {
 		tell(attempt(feature{os.Args[2], func(w *world) string { return w.load(os.Args[3]) }}, time.Hour))
+		return
+	}
+	if len(os.Args) > 4 && os.Args[1] == "sign-in" {
+		signIn(os.Args[2], os.Args[3], os.Args[4])
+		return
+	}
+	if len(os.Args) > 2 && os.Args[1] == "application" {
+		application(os.Args[2])
 		return
 	}
 	wanted, results := os.Args[2:], make(chan result)

@@ -1,6 +1,7 @@
 package shardbus.conformance;
 
 import java.util.List;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -13,10 +14,12 @@ import java.util.concurrent.TimeoutException;
  * <pre>
  * features [NAME...]   all features, or those that are named
  * load NAME QUEUE      sends and completes until standard input ends
+ * sign-in HOST ADMINISTRATION TOKEN
+ * application QUEUE    as it would be written for the cloud
  * </pre>
  *
  * The bus is named by variables; tests/conformance/test_sdks.py sets them. Each SDK has classes {@code World},
- * {@code Features} and {@code Load} of its own.
+ * {@code Features}, {@code Load} and {@code Application} of its own.
  */
 public final class Main {
     private static final long LIMIT_S = 90;
@@ -34,8 +37,12 @@ public final class Main {
     }
 
     public static void main(String[] words) throws InterruptedException {
-        if (words[0].equals("load")) {
-            tell(new Feature(words[1], world -> new Load(world, words[2]).run()), 3600);
+        if (words[0].equals("sign-in")) {
+            speak(() -> Application.signIn(words[1], words[2], words[3]));
+        } else if (words[0].equals("application")) {
+            speak(() -> Application.run(words[1]));
+        } else if (words[0].equals("load")) {
+            tell(new Feature(words[1], world -> new Load(world, words[1], words[2]).run()), 3600);
         } else {
             List<String> wanted = List.of(words).subList(1, words.length);
             ExecutorService turns = Executors.newFixedThreadPool(World.AT_A_TIME);
@@ -49,6 +56,16 @@ public final class Main {
         }
         // The SDK keeps threads that are not daemons.
         System.exit(0);
+    }
+
+    /** Prints what a program of its own has to say; a failure is an exit code and a trace of it. */
+    private static void speak(Callable<String> program) {
+        try {
+            System.out.println(program.call());
+        } catch (Exception failed) {
+            failed.printStackTrace();
+            System.exit(1);
+        }
     }
 
     private static void tell(Feature feature, long limitS) {
@@ -76,7 +93,7 @@ public final class Main {
         System.out.flush();
     }
 
-    private static String quoted(String text) {
+    static String quoted(String text) {
         StringBuilder found = new StringBuilder();
         for (char each : text.toCharArray()) {
             if (each == '"' || each == '\\') {

@@ -17,7 +17,7 @@ final class Load extends Endurance {
     private final ServiceBusSenderClient sender;
     private final ServiceBusReceiverClient receiver;
 
-    Load(World world, String queue) {
+    Load(World world, String ignored, String queue) {
         // The SDK adds four seconds to every delay, and breaks where that is above the longest.
         AmqpRetryOptions retries = new AmqpRetryOptions()
             .setMaxRetries(100)

@@ -81,7 +81,8 @@ final class World implements AutoCloseable {
         return administration(CONNECTION_STRING);
     }
 
-    private record AtPort(int port) implements HttpPipelinePolicy {
+    /** Sends requests to another port. */
+    record AtPort(int port) implements HttpPipelinePolicy {
         @Override
         public Mono<HttpResponse> process(HttpPipelineCallContext context, HttpPipelineNextPolicy next) {
             try {
