@@ -19,12 +19,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from shardbus.app.cli.operations.cluster_look import ClusterLook
-from shardbus.app.cli.operations.cluster_status import shown
+from shardbus.app.cli.cluster.look import ClusterLook
+from shardbus.app.cli.cluster.status import shown
 from tests.chaos.nodes import COMMAND
+from tests.support.ports import free_port
 from tests.support.postgres_pair import either, primary_and_standby
 from tests.support.queues import create_queue
-from tests.support.server import Server, free_port
+from tests.support.server import Server
 
 BROKERS: Final = ("broker-a", "broker-b", "broker-c")
 GATEWAYS: Final = ("gateway-1", "gateway-2")

@@ -119,4 +119,4 @@ def test_a_paused_broker_takes_nothing_with_it_and_stops_nobody(tmp_path: Path) 
         )
 
         check(ledger, outage)
-        assert f"broker-{VICTIM} is out: it was silent for 750 ms" in server.output
+        assert f"broker-{VICTIM} is unavailable: it has not responded for 750 ms" in server.output

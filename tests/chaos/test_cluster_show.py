@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from shardbus.app.cli.entities.atom import QUEUE
 from shardbus.app.cli.sas import parse_connection_string
 from tests.chaos.cluster_show import BROKERS, GATEWAYS, SLOTS
 from tests.support.postgres import needed_binaries
+from tests.support.waiting import wait_until
 
 START_S = 120.0
 STOP_S = 60.0
@@ -42,7 +42,7 @@ def test_the_cluster_that_make_starts_serves_loses_a_broker_and_stops(tmp_path: 
         )
     try:
         even = " ".join(f"{name}={SLOTS // len(BROKERS)}" for name in BROKERS)
-        _wait_until(lambda: f"slots {even}" in log_path.read_text())
+        wait_until(lambda: f"slots {even}" in log_path.read_text(), wait_s=START_S)
         shown = log_path.read_text()
         pids = {name: int(pid) for name, pid in re.findall(r"^node (\S+) pid (\d+)", shown, re.M)}
         assert set(pids) == {*BROKERS, *GATEWAYS}
@@ -54,7 +54,7 @@ def test_the_cluster_that_make_starts_serves_loses_a_broker_and_stops(tmp_path: 
         asyncio.run(_send(strings, 0))
         os.kill(pids[BROKERS[0]], signal.SIGKILL)
         half = " ".join(f"{name}={SLOTS // 2}" for name in BROKERS[1:])
-        _wait_until(lambda: half in log_path.read_text())
+        wait_until(lambda: half in log_path.read_text(), wait_s=START_S)
         asyncio.run(_send(strings, 1))
         assert asyncio.run(_received(strings[1])) == {
             f"{number} {which} {half}"
@@ -100,10 +100,3 @@ async def _received(connection_string: str) -> set[str]:
                 found.add(str(message))
                 await receiver.complete_message(message)
     return found
-
-
-def _wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + START_S
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)

@@ -53,7 +53,7 @@ def test_health_names_the_broker_that_is_gone_and_fails_only_when_all_are(tmp_pa
 
         assert status == 200
         assert states(document) == ["available", "available", "unavailable", "available"]
-        assert "broker-2 is out" in str(document["reasons"])
+        assert "broker-2 is unavailable" in str(document["reasons"])
 
         for index in (0, 1, 3):
             server.kill_broker(index)

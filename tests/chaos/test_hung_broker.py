@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -15,11 +13,11 @@ from tests.chaos.processes import BROKERS, ProcessServer, process_server
 from tests.support.amqp_client import Address, connected
 from tests.support.health import health
 from tests.support.queues import create_queue
+from tests.support.waiting import wait_until
 
 QUEUE: Final = "orders"
 HUNG: Final = 2
 SILENT_MS: Final = 2_000
-WAIT_S: Final = 60.0
 SENDS: Final = 64
 
 
@@ -32,9 +30,9 @@ def test_a_broker_that_hangs_is_replaced(tmp_path: Path) -> None:
         before = server.broker_pids()
 
         server.pause_broker(HUNG)
-        wait_for(lambda: bool(health(server)))
-        wait_for(lambda: server.broker_pid(HUNG) != before[HUNG])
-        wait_for(lambda: not health(server))
+        wait_until(lambda: bool(health(server)))
+        wait_until(lambda: server.broker_pid(HUNG) != before[HUNG])
+        wait_until(lambda: not health(server))
 
         assert f"broker-{HUNG} was silent for {SILENT_MS} ms" in server.output
         asyncio.run(send_to_all(server))
@@ -51,10 +49,3 @@ async def send_to_all(server: ProcessServer) -> None:
         for number in range(SENDS):
             message = encode_data_message(b"message", partition_key=f"key-{number}")
             assert isinstance(await sender.send(message), Accepted)
-
-
-def wait_for(is_so: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)

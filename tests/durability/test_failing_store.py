@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
 from pathlib import Path
@@ -28,6 +27,7 @@ from tests.support.health import health
 from tests.support.messages import seen
 from tests.support.queues import create_queue, describe_queue
 from tests.support.server import COMMAND, Server, running_server
+from tests.support.waiting import wait_for
 
 T = TypeVar("T")
 
@@ -107,9 +107,7 @@ async def _outage(case: Case) -> None:
 
 def _check_told(case: Case) -> set[int]:
     """The fragments that are out, as `/health`, the log and the statistics tell it."""
-    sick = _wait_for(
-        lambda: _sick_fragments(case), lambda found: len(found) == FRAGMENTS // BROKERS
-    )
+    sick = wait_for(lambda: _sick_fragments(case), lambda found: len(found) == FRAGMENTS // BROKERS)
     assert case.words in case.server.output
     queue = describe_queue(case.server, QUEUE)
     assert queue.elements["EntityAvailabilityStatus"] == "Limited"
@@ -182,15 +180,7 @@ async def _receive(receiver: Receiver, until: Callable[[list[Got]], bool]) -> li
 
 
 def _wait_until_healthy(server: Server) -> None:
-    _wait_for(lambda: health(server), lambda reasons: not reasons)
-
-
-def _wait_for(look: Callable[[], T], is_enough: Callable[[T], bool]) -> T:
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_enough(found := look()):
-        assert time.monotonic() < deadline_s, found
-        time.sleep(0.05)
-    return found
+    wait_for(lambda: health(server), lambda reasons: not reasons)
 
 
 def test_a_store_that_is_not_there_at_the_start_joins_when_it_is(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ somebody else would.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
@@ -27,6 +26,7 @@ from tests.support.health import health
 from tests.support.messages import seen
 from tests.support.queues import create_queue, delete_queue, describe_queue
 from tests.support.server import Server, running_server
+from tests.support.waiting import wait_for
 
 T = TypeVar("T")
 
@@ -248,11 +248,3 @@ def key_of(fragments: set[int]) -> str:
 def client_of(server: Server) -> AbstractAsyncContextManager[AmqpClient]:
     credential = parse_connection_string(server.connection_string).credential
     return connected(Address(server.host, server.amqp_port), credential)
-
-
-def wait_for(look: Callable[[], T], is_enough: Callable[[T], bool]) -> T:
-    deadline_s = time.monotonic() + WAIT_S
-    while not is_enough(found := look()):
-        assert time.monotonic() < deadline_s, found
-        time.sleep(0.05)
-    return found

@@ -30,6 +30,10 @@ class Client:
     def ask(
         self, method: str, path: str, body: Mapping[str, object] | None = None
     ) -> dict[str, object]:
+        document: dict[str, object] = json.loads(self.text(method, path, body))
+        return document
+
+    def text(self, method: str, path: str, body: Mapping[str, object] | None = None) -> str:
         url = f"http://{self._server.host}:{self._server.http_port}"
         credential = parse_connection_string(self._server.connection_string).credential
         token = mint_token(url, credential.key_name, credential.key, int(time.time()) + 600)
@@ -41,8 +45,7 @@ class Client:
             timeout=60,
         )
         assert answer.status_code in (200, 201), answer.text
-        document: dict[str, object] = answer.json()
-        return document
+        return answer.text
 
     def bury(self, count: int) -> None:
         for at in range(0, count, 500):
@@ -58,12 +61,15 @@ class Client:
             left -= len(messages)
 
     def bodies(self, line: str) -> list[object]:
-        found: list[object] = []
+        return [message["body"] for message in self.messages(line)]
+
+    def messages(self, line: str) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = []
         cursor: object = None
         while True:
             wish = {"count": 250, "cursor": cursor}
             page = self.ask("POST", f"entities/{line}/messages/search", wish)
-            found += [message["body"] for message in _messages(page)]
+            found += _messages(page)
             cursor = page["next"]
             if cursor is None:
                 return found

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,10 +16,10 @@ from shardbus.app.cli.client import HttpTransport
 from shardbus.app.cli.sas import parse_connection_string
 from tests.support.queues import create_queue
 from tests.support.server import COMMAND, Server, ServerFailed
+from tests.support.waiting import wait_for
 
 BROKERS: Final = 2
 MESSAGES: Final = 40
-WAIT_S: Final = 30.0
 SHARDBUS: Final = COMMAND[0]
 
 MODES: Final = {
@@ -73,13 +72,6 @@ def reasons(server: Server) -> str:
     found = api(server).get("health")["reasons"]
     assert isinstance(found, list)
     return "; ".join(str(reason) for reason in found)
-
-
-def until(look: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not look():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def check(server: Server, *options: str) -> tuple[int, Document]:
@@ -185,7 +177,7 @@ def test_an_old_copy_of_the_catalogue_removes_nothing(server: Server, tmp_path: 
     shutil.copy(tmp_path / "yesterday.db", catalogue)
 
     server.start()
-    until(lambda: "lacks fragments of 'gone'" in reasons(server), reasons(server))
+    wait_for(lambda: reasons(server), lambda found: "lacks fragments of 'gone'" in found)
     assert "16 fragments belong to no entity" in reasons(server)
     create_queue(server, "other", EnablePartitioning="true")
     other = send(server, "other", "x")
@@ -209,13 +201,13 @@ def test_a_store_that_is_not_there_is_not_made_anew(server: Server, tmp_path: Pa
     shutil.move(store, tmp_path / "broker-1.db")
 
     server.start()
-    until(lambda: "broker-1.db does not exist" in reasons(server), reasons(server))
+    wait_for(lambda: reasons(server), lambda found: "broker-1.db does not exist" in found)
     assert not store.exists()
     some = received(server, "orders")
     assert some and some < bodies
 
     shutil.move(tmp_path / "broker-1.db", store)
-    until(lambda: reasons(server) == "", reasons(server))
+    wait_for(lambda: reasons(server), lambda found: found == "")
     assert some | received(server, "orders") == bodies
 
 
@@ -233,7 +225,7 @@ def test_a_store_of_another_namespace_is_not_served(server: Server, tmp_path: Pa
     before = store.read_bytes()
 
     server.start()
-    until(lambda: "belongs to the namespace" in reasons(server), reasons(server))
+    wait_for(lambda: reasons(server), lambda found: "belongs to the namespace" in found)
     found = received(server, "orders")
     assert found and all(body.startswith("mine-") for body in found)
     server.stop()

@@ -1,0 +1,450 @@
+"""`python -m tests.durability.repartition_storm [--messages N] [--kill all] ...`
+
+A queue gets other fragments while senders and receivers of the official Python SDK use it, and the
+server, or one of its brokers, is killed in a phase of each change. Prints a verdict as JSON: what
+became of each message, and whether each receiver got those of each key in their order (P6).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import random
+import sys
+import tempfile
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final, final
+
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.exceptions import ServiceBusError
+
+from shardbus.app.cli.entities.atom import QUEUE
+from tests.durability.killed_server import PHASES, SERVER, VICTIMS
+from tests.durability.test_repartition import NAME, asked, repartition
+from tests.support.queues import management
+from tests.support.server import Server, running_server
+
+BROKERS: Final = 4
+BATCH: Final = 100
+# Of those that only go on until the last change is over.
+FEW: Final = 5
+PREFETCH: Final = 200
+RECEIVED_MAX: Final = 100
+WAIT_S: Final = 0.5
+PAUSE_S: Final = 0.2
+POLL_S: Final = 0.1
+STEP_S: Final = 1_800.0
+# What is waiting when the first repartition begins.
+BACKLOG: Final = 0.5
+DRAINING: Final = "draining"
+IDLE: Final = "idle"
+"""The map stays as it is: what a kill does without a repartition."""
+ALL: Final = "all"
+SOME: Final = (50, 300)
+EXAMPLES_MAX: Final = 5
+# The last is the SDK's own, when a connection ends while a link is opened.
+LOST: Final = (ServiceBusError, OSError, ValueError, AttributeError)
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """`phases` has one for each change of the map that is struck; the others are calm."""
+
+    messages: int
+    keys: int
+    senders: int
+    receivers: int
+    first: int
+    counts: Sequence[int]
+    phases: Sequence[str]
+    victim: str
+    seed: int
+
+
+@final
+@dataclass
+class Verdict:
+    """Counts. A send that nobody answered is `unsure`: it may be there or not, but not twice.
+
+    A receiver that loses its connection loses its locks, and what it held goes to whoever asks
+    next. So another receiver may get a message after a later one of its key that it had before:
+    `redelivered`. Everything else that comes after a later one is `disordered`.
+    """
+
+    sent: int = 0
+    unsure: int = 0
+    completed: int = 0
+    missing: int = 0
+    twice: int = 0
+    strangers: int = 0
+    disordered: int = 0
+    redelivered: int = 0
+    kills: int = 0
+    changes: int = 0
+    slowest_send_s: float = 0.0
+    failed_sends: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    @property
+    def is_good(self) -> bool:
+        wrong = self.missing or self.twice or self.strangers or self.disordered
+        return self.sent > 0 and not wrong
+
+
+@final
+class Books:
+    """What clients know of each message; one is known by its key and its number."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.verdict = Verdict()
+        self.accepted: set[tuple[int, int]] = set()
+        self.unsure: set[tuple[int, int]] = set()
+        self.seen: set[tuple[int, int]] = set()
+        self.completed: dict[tuple[int, int], int] = {}
+        self.settling: set[tuple[int, int]] = set()
+        # Moments at which receivers lost what they held.
+        self.breaks_s: list[float] = []
+        self.is_sent = False
+        self.is_over = False
+
+    def note_break(self) -> None:
+        self.breaks_s.append(time.monotonic())
+
+    def was_broken_between(self, first_s: float, last_s: float) -> bool:
+        return bisect_right(self.breaks_s, first_s) < bisect_right(self.breaks_s, last_s)
+
+    def left(self) -> int:
+        """Accepted messages that nobody has completed."""
+        return len(self.accepted) - len(self.accepted & (self.completed.keys() | self.settling))
+
+    def close(self) -> Verdict:
+        found = self.verdict
+        found.sent, found.unsure = len(self.accepted), len(self.unsure)
+        found.completed = len(self.completed)
+        # One whose completion nobody answered may be gone.
+        missing = self.accepted - self.completed.keys() - self.settling
+        strangers = self.completed.keys() - self.accepted - self.unsure
+        twice = [one for one, times in self.completed.items() if times > 1]
+        found.missing, found.strangers, found.twice = len(missing), len(strangers), len(twice)
+        for what, some in (("missing", missing), ("stranger", strangers), ("twice", twice)):
+            found.examples += [f"{what} {one}" for one in list(some)[:EXAMPLES_MAX]]
+        return found
+
+
+@final
+class Sender:
+    """Has keys of its own, and numbers the messages of each."""
+
+    def __init__(self, books: Books, index: int, dice: random.Random) -> None:
+        plan = books.plan
+        self._books = books
+        self._keys = range(index, plan.keys, plan.senders)
+        self._next = dict.fromkeys(self._keys, 0)
+        self._dice = dice
+        self._backlog = int(plan.messages * BACKLOG) // plan.senders
+        self._most = plan.messages // plan.senders
+        self.sent = 0
+
+    async def run(self, server: Server, going_on: asyncio.Event) -> None:
+        while not self._is_done():
+            with suppress(*LOST):
+                async with (
+                    # One that sends again what was not answered might send it twice.
+                    ServiceBusClient.from_connection_string(
+                        server.connection_string, retry_total=0
+                    ) as client,
+                    client.get_queue_sender(NAME) as sender,
+                ):
+                    while not self._is_done():
+                        if self.sent >= self._backlog and not going_on.is_set():
+                            await going_on.wait()
+                        await self._send(sender)
+                        if self.sent >= self._most:
+                            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
+
+    def has_backlog(self) -> bool:
+        return self.sent >= self._backlog
+
+    def _is_done(self) -> bool:
+        return self._books.is_sent and self.sent >= self._most
+
+    async def _send(self, sender: ServiceBusSender) -> None:
+        count = BATCH if self.sent < self._most else FEW
+        ones = [self._numbered(self._dice.choice(self._keys)) for _ in range(count)]
+        self.sent += len(ones)
+        messages = [
+            ServiceBusMessage(f"{key}:{number}", partition_key=f"key-{key}") for key, number in ones
+        ]
+        began_s = time.monotonic()
+        try:
+            await sender.send_messages(messages)
+        except LOST:
+            self._books.unsure.update(ones)
+            self._books.verdict.failed_sends += 1
+            raise
+        verdict = self._books.verdict
+        verdict.slowest_send_s = max(verdict.slowest_send_s, time.monotonic() - began_s)
+        self._books.accepted.update(ones)
+
+    def _numbered(self, key: int) -> tuple[int, int]:
+        number = self._next[key]
+        self._next[key] = number + 1
+        return key, number
+
+
+@final
+class Receiver:
+    """Completes what it gets, and checks the order of each key."""
+
+    def __init__(self, books: Books) -> None:
+        self._books = books
+        self._last: dict[int, tuple[int, float]] = {}
+
+    async def run(self, server: Server) -> None:
+        while not self._books.is_over:
+            with suppress(*LOST):
+                async with (
+                    ServiceBusClient.from_connection_string(
+                        server.connection_string, retry_total=0
+                    ) as client,
+                    client.get_queue_receiver(NAME, prefetch_count=PREFETCH) as receiver,
+                ):
+                    try:
+                        await self._receive(receiver)
+                    finally:
+                        self._books.note_break()
+            await asyncio.sleep(PAUSE_S)
+
+    async def _receive(self, receiver: ServiceBusReceiver) -> None:
+        while not self._books.is_over:
+            found = await receiver.receive_messages(RECEIVED_MAX, max_wait_time=WAIT_S)
+            ones = [self._checked(message) for message in found]
+            pairs = zip(found, ones, strict=True)
+            outcomes = await asyncio.gather(
+                *(self._complete(receiver, message, one) for message, one in pairs),
+                return_exceptions=True,
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+
+    async def _complete(
+        self,
+        receiver: ServiceBusReceiver,
+        message: ServiceBusReceivedMessage,
+        one: tuple[int, int],
+    ) -> None:
+        self._books.settling.add(one)
+        await receiver.complete_message(message)
+        self._books.completed[one] = self._books.completed.get(one, 0) + 1
+
+    def _checked(self, message: ServiceBusReceivedMessage) -> tuple[int, int]:
+        key, number = map(int, str(message).split(":"))
+        one = key, number
+        books, now_s = self._books, time.monotonic()
+        # What comes again, after its lock was lost, comes late.
+        if one not in books.seen and one not in books.unsure:
+            last, last_s = self._last.get(key, (-1, now_s))
+            if number < last:
+                self._note_late(one, last, books.was_broken_between(last_s, now_s))
+            else:
+                self._last[key] = number, now_s
+        books.seen.add(one)
+        return one
+
+    def _note_late(self, one: tuple[int, int], last: int, is_explained: bool) -> None:
+        verdict = self._books.verdict
+        if is_explained:
+            verdict.redelivered += 1
+            return
+        verdict.disordered += 1
+        if verdict.disordered <= EXAMPLES_MAX:
+            verdict.examples.append(f"{one} came after {last}")
+
+
+@final
+class Storm:
+    """A running server whose queue gets other maps."""
+
+    def __init__(self, server: Server, fate: Path, books: Books) -> None:
+        self._server = server
+        self._fate = fate
+        self._books = books
+        self._plan = books.plan
+        self._dice = random.Random(books.plan.seed)
+        self._began_s = time.monotonic()
+
+    async def run(self) -> Verdict:
+        if self._plan.first > 1:
+            await self._change(self._plan.first, "")
+        going_on = asyncio.Event()
+        senders = [
+            Sender(self._books, index, random.Random(self._dice.random()))
+            for index in range(self._plan.senders)
+        ]
+        async with asyncio.TaskGroup() as clients:
+            sending = [clients.create_task(one.run(self._server, going_on)) for one in senders]
+            await self._until(lambda: all(one.has_backlog() for one in senders), "a backlog")
+            self._say("the backlog is there")
+            going_on.set()
+            for _ in range(self._plan.receivers):
+                clients.create_task(Receiver(self._books).run(self._server))
+            phases = self._plan.phases
+            for turn, count in enumerate(self._plan.counts):
+                await self._change(count, phases[turn] if turn < len(phases) else "")
+                await self._settled()
+            self._books.is_sent = True
+            await asyncio.wait(sending)
+            await self._until(lambda: self._books.left() == 0, "receiving")
+            self._books.is_over = True
+        return self._books.close()
+
+    async def _change(self, count: int, phase: str) -> None:
+        """Another map, whatever is killed meanwhile."""
+        if phase == IDLE:
+            books, done = self._books, len(self._books.completed) + self._dice.randrange(*SOME)
+            await self._until(lambda: len(books.completed) >= done, "receiving")
+            await self._start_again()
+            self._say("killed")
+            return
+        if phase in PHASES:
+            self._fate.write_text(f"{phase} {self._plan.victim}", "ascii")
+        deadline_s = time.monotonic() + STEP_S
+        while True:
+            answer = await repartition(self._server, count)
+            # After a kill the map may be there although nobody said so.
+            shown = await self._map()
+            ranges = shown.get("ranges")
+            if isinstance(ranges, list) and len(ranges) == count and shown["state"] != "preparing":
+                break
+            if not self._server.is_running:
+                await self._start_again()
+            assert time.monotonic() < deadline_s, answer
+            await asyncio.sleep(POLL_S)
+        if not self._server.is_running:
+            await self._start_again()
+        elif phase in PHASES and self._plan.victim != SERVER:
+            self._note_kill()
+        if phase == DRAINING:
+            await asyncio.sleep(self._dice.random())
+            await self._start_again()
+        self._books.verdict.changes += 1
+        self._say(f"{count} fragments" + (f", killed when {phase}" if phase else ""))
+
+    async def _start_again(self) -> None:
+        self._server.kill()
+        self._note_kill()
+        await asyncio.to_thread(self._server.start)
+
+    def _note_kill(self) -> None:
+        self._books.note_break()
+        self._books.verdict.kills += 1
+
+    async def _map(self) -> dict[str, object]:
+        answer = await asyncio.to_thread(asked, self._server, "GET", f"/api/v1/entities/{NAME}/map")
+        if answer is None or answer.status != 200:
+            return {}
+        document: dict[str, object] = json.loads(answer.body)
+        return document
+
+    async def _settled(self) -> None:
+        deadline_s = time.monotonic() + STEP_S
+        while (await self._map()).get("state") != "settled":
+            assert time.monotonic() < deadline_s, "the former fragments are not empty"
+            await asyncio.sleep(POLL_S)
+        self._say("former fragments are empty")
+
+    async def _until(self, is_so: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + STEP_S
+        while not is_so():
+            assert time.monotonic() < deadline_s, f"{what} takes too long"
+            await asyncio.sleep(POLL_S)
+
+    def _say(self, text: str) -> None:
+        books, passed_s = self._books, time.monotonic() - self._began_s
+        sys.stderr.write(
+            f"{passed_s:7.1f} s, load {os.getloadavg()[0]:.0f}, {len(books.accepted)} sent, "
+            f"{len(books.completed)} completed: {text}\n"
+        )
+        sys.stderr.flush()
+
+
+def run(plan: Plan, directory: Path, *options: str) -> Verdict:
+    """The verdict on one storm in a directory."""
+    # A hundred settlements that fail at once are a hundred traces of the SDK.
+    for name in ("azure", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    fate = directory / "fate"
+    command = (sys.executable, "-m", "tests.durability.killed_server", str(fate), "serve")
+    brokers = ("--brokers", str(BROKERS), *options)
+    with running_server(directory / "data", *brokers, command=command) as server:
+        management(server).create(QUEUE, NAME, {"EnablePartitioning": "false"})
+        return asyncio.run(Storm(server, fate, Books(plan)).run())
+
+
+def main(arguments: Sequence[str]) -> int:
+    """0 when the verdict is good."""
+    wanted = _parser().parse_args(arguments)
+    counts = [int(count) for count in wanted.to.split(",")]
+    every = [*PHASES, DRAINING]
+    phases: list[str] = every if wanted.kill == ALL else [wanted.kill or ""] * len(counts)
+    # A change for each phase.
+    counts = [counts[turn % len(counts)] for turn in range(max(len(counts), len(phases)))]
+    plan = Plan(
+        wanted.messages,
+        wanted.keys,
+        wanted.senders,
+        wanted.receivers,
+        wanted.first,
+        counts,
+        phases,
+        wanted.victim,
+        wanted.seed,
+    )
+    options = ("--broker-processes",) if wanted.broker_processes else ()
+    directory = Path(tempfile.mkdtemp(prefix="repartition-storm-", dir=wanted.directory))
+    sys.stderr.write(f"seed {plan.seed}, in {directory}\n")
+    began_s = time.monotonic()
+    verdict = run(plan, directory, *options)
+    result = {
+        "is_good": verdict.is_good,
+        **asdict(plan),
+        **asdict(verdict),
+        "seconds": round(time.monotonic() - began_s, 1),
+    }
+    sys.stdout.write(json.dumps(result, indent=2) + "\n")
+    return 0 if verdict.is_good else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.durability.repartition_storm")
+    parser.add_argument("--messages", type=int, default=1_000_000, help="at least so many are sent")
+    parser.add_argument("--keys", type=int, default=1_000)
+    parser.add_argument("--senders", type=int, default=4)
+    parser.add_argument("--receivers", type=int, default=4)
+    parser.add_argument("--from", type=int, default=1, dest="first", help="fragments at first")
+    parser.add_argument("--to", default="16,4", help="fragments after each change, in turns")
+    parser.add_argument(
+        "--kill", choices=[*PHASES, DRAINING, IDLE, ALL], help="in which phase of each change"
+    )
+    parser.add_argument("--victim", choices=VICTIMS, default=SERVER)
+    parser.add_argument("--broker-processes", action="store_true")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--directory", type=Path, help="where to work; a temporary one by default")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
