@@ -16,7 +16,8 @@ from urllib.request import Request, urlopen
 
 from shardbus_spark.credentials import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME, sign
 from tests.chaos.processes import RUNS_AS
-from tests.support.server import Server, free_port, running_server
+from tests.support.ports import free_port
+from tests.support.server import Server, running_server
 
 COMMAND: Final = (sys.executable, "-m", "shardbus", "serve")
 SEND_MAX: Final = 1_000

@@ -17,7 +17,7 @@ import pyspark
 from spark.tests.drivers import driver_environment
 
 from shardbus_spark.local import DEFAULTS
-from tests.support.server import free_port
+from tests.support.ports import free_port
 
 HOST: Final = "127.0.0.1"
 START_S: Final = 300.0

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Final, final
 
 import pyarrow as pa
@@ -69,6 +70,9 @@ class FakeLane(flight.FlightServerBase):
         super().__init__("grpc://127.0.0.1:0")
         self.fragments = {number: Fragment(number) for number in range(fragments)}
         self.incarnation = "1"
+        self.requires_session = False
+        # How many claims of a fragment one request makes.
+        self.claims_max = 1 << 30
         self.owner = ""
         self.missing: set[int] = set()
         # By action: raised before it is done, or after.
@@ -214,7 +218,7 @@ class FakeLane(flight.FlightServerBase):
             "entity": "orders",
             "incarnation": self.incarnation,
             "stamp": f"{sum(part.next for part in self.fragments.values())}.{self.left()}",
-            "requires_session": False,
+            "requires_session": self.requires_session,
             "fragments": [self._described(part) for part in self.fragments.values()],
         }
 
@@ -251,7 +255,9 @@ class FakeLane(flight.FlightServerBase):
             missing += [{"number": number, "message": "out"} for number in self.list_misses]
         elif kind == "claim":
             answer["completed"] = [d for part in reached for d in _complete(part, body, "done")]
-            answer["claims"] = [made for part in reached for made in _claim(part, body)]
+            answer["claims"] = [
+                made for part in reached for made in islice(_claim(part, body), self.claims_max)
+            ]
         elif kind == "complete":
             answer["completed"] = [d for part in reached for d in _complete(part, body, "claims")]
         return answer

@@ -13,8 +13,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, final
@@ -22,6 +22,7 @@ from typing import Final, final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from spark.tests.bus import Bus, running_bus
+from spark.tests.crowd import in_background
 from spark.tests.sessions import local_spark
 
 from shardbus.app.cli.access import ClientAccess
@@ -83,15 +84,8 @@ class Sender:
         self._ending = threading.Event()
         self.bodies: list[str] = []
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        thread = threading.Thread(target=self._send)
-        thread.start()
-        try:
-            yield
-        finally:
-            self._ending.set()
-            thread.join()
+    def running(self) -> AbstractContextManager[None]:
+        return in_background(self._ending, self._send)
 
     def _send(self) -> None:
         while not self._ending.wait(PAUSE_S):

@@ -17,6 +17,15 @@ def committed_files(directory: Path) -> set[Path]:
     return files
 
 
+def written_files(directory: Path) -> Iterator[list[bytes]]:
+    """The bodies of each committed file, or of each batch of the small driver, in their order."""
+    for name in committed_files(directory):
+        column: list[object] = parquet.ParquetFile(name).read(columns=["body"])["body"].to_pylist()
+        yield [body for body in column if isinstance(body, bytes)]
+    for file in directory.glob("[0-9]*"):
+        yield [body.encode() for body in json.loads(file.read_text("utf-8"))]
+
+
 def written_bodies(directory: Path) -> Iterator[bytes]:
     """The bodies that a driver has committed, Spark's own or the small one, a few at a time."""
     for name in committed_files(directory):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from spark.tests.job import Job, job_from
-from spark.tests.streams import run
+from spark.tests.streams import texts
 
 from shardbus_spark.consuming import ConsumeStream
 from shardbus_spark.offsets import Offset
@@ -44,7 +44,8 @@ def _batch(stream: ConsumeStream, place: Path) -> bool:
         if number:
             stream.commit(start)
     end = _offset(offsets / str(number))
-    rows = run(stream, start, end)
+    parts = stream.partitions(start, end)
+    rows = [body for part in parts for batch in stream.read(part) for body in texts(batch)]
     if not (place / "rows" / str(number)).exists():
         _write(place / "rows" / str(number), rows)
     _write(commits / str(number), {})

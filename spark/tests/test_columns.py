@@ -2,7 +2,7 @@
 
 from shardbus.core.message_fields import SENT_COLUMNS
 from shardbus.gateway.flight.reading import schema as lane
-from shardbus_spark.schema import AMQP_COLUMN, COLUMNS, EXTRA_COLUMNS, WRITTEN
+from shardbus_spark.schema import AMQP_COLUMN, COLUMNS, EXTRA_COLUMNS, RECORD_COLUMNS, WRITTEN
 
 # What Spark calls the types of the lane.
 TYPES = {
@@ -16,7 +16,12 @@ TYPES = {
 
 
 def test_the_connector_has_the_columns_of_the_lane_with_their_types() -> None:
-    for ours, theirs in ((COLUMNS, lane.COLUMNS), (EXTRA_COLUMNS, lane.EXTRA_COLUMNS)):
+    pairs = (
+        (COLUMNS, lane.COLUMNS),
+        (EXTRA_COLUMNS, lane.EXTRA_COLUMNS),
+        (RECORD_COLUMNS, lane.RECORD_COLUMNS),
+    )
+    for ours, theirs in pairs:
         assert [(name, kind.simpleString()) for name, kind in ours.items()] == [
             (name, TYPES[str(kind)]) for name, kind in theirs.items()
         ]

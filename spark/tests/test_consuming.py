@@ -161,7 +161,7 @@ def test_available_now_does_not_end_while_a_fragment_is_out_of_reach(
     lane.missing = {0, 1}
     monkeypatch.setattr("shardbus_spark.entity._PAUSE_S", 1e9)
 
-    with pytest.raises(Unavailable, match="fragments \\[0, 1\\] of orders are out of reach"):
+    with pytest.raises(Unavailable, match="fragments \\[0, 1\\] of orders are unreachable"):
         plan(stream, end)
 
 
@@ -398,7 +398,7 @@ def test_the_rest_of_lost_claims_is_not_empty_because_nobody_could_be_asked(
     lane.fragments[0].lose()
     lane.list_misses = {0}
 
-    with pytest.raises(Unavailable, match="fragment 0 of orders is out of reach"):
+    with pytest.raises(Unavailable, match="fragment 0 of orders is unreachable"):
         bodies(stream, partitions)
 
 
@@ -461,7 +461,7 @@ def test_once_does_not_end_while_a_fragment_is_out_of_reach(
     start = stream.initialOffset()
     small.missing = {1}
 
-    with pytest.raises(Unavailable, match="out of reach"):
+    with pytest.raises(Unavailable, match="unreachable"):
         plan(stream, start, EVERYTHING)
 
 

@@ -14,7 +14,7 @@ from typing import IO, Final
 import pyarrow.parquet as parquet
 import pytest
 
-from tests.support.server import free_port
+from tests.support.ports import free_port
 
 COMMAND: Final = (sys.executable, "-m", "shardbus", "demo", "--brokers", "1")
 PORTS: Final = ("--amqp-port", "0", "--http-port", "0", "--tls-port", "0")

@@ -25,6 +25,7 @@ from shardbus_spark.client import Client
 from shardbus_spark.pipelines.capture import start_capture
 from shardbus_spark.pipelines.definition import read_definition
 from shardbus_spark.pipelines.replay import Replaying
+from shardbus_spark.pipelines.streaming import source_options
 from tests.support.any_message import Section, as_received, generated
 
 NAMES: Final = ("source", "copied", "again", "dead", "edited")
@@ -81,7 +82,8 @@ def _whole(amqp: bytes, body: bytes | None) -> bytes:
 def capture(spark: SparkSession, bus: Bus, entity: str, path: Path) -> None:
     members = {"name": path.name, "entity": entity, "path": str(path), "once": True}
     definition = read_definition(members)
-    query = start_capture(spark, definition, {"endpoint": bus.url})
+    options = source_options(definition, {"endpoint": bus.url})
+    query = start_capture(spark, definition, options, is_once=True)
     query.awaitTermination()
     assert query.exception() is None
 

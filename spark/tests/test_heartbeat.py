@@ -119,7 +119,7 @@ def test_a_beat_that_some_fragments_did_not_hear_has_failed(lane: FakeLane) -> N
     claims.open()
     lane.missing = {1}
 
-    with pytest.raises(Unavailable, match="out of reach"):
+    with pytest.raises(Unavailable, match="unreachable"):
         claims.keep()
 
 

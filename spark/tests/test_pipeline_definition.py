@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from shardbus_spark.errors import OptionError
-from shardbus_spark.pipelines.capture import check_path, reader_of
+from shardbus_spark.pipelines.capture import check_path
 from shardbus_spark.pipelines.definition import (
     Definition,
     load_definition,
@@ -21,6 +21,7 @@ from shardbus_spark.pipelines.definition import (
 )
 from shardbus_spark.pipelines.driver import Run, Stopping, access_from, main
 from shardbus_spark.pipelines.events import backlog, error_text, place
+from shardbus_spark.pipelines.streaming import reader_of
 
 WHOLE = {"kind": "capture", "name": "archive", "entity": "orders", "path": "/data/orders"}
 
@@ -46,7 +47,7 @@ def test_a_definition_has_defaults_and_a_reader_of_its_own() -> None:
         ({"colour": "red"}, "colour"),
         ({"format": "csv"}, "format"),
         ({"compact": 1}, "compact"),
-        ({"where": "x > 1"}, "where"),
+        ({"rate_max": 1}, "rate_max"),
         ({"kind": "replay"}, "no work"),
         ({"kind": "replay", "work": "w", "keep": True}, "keep"),
         ({"kind": "replay", "work": "w", "format": "orc"}, "format"),
@@ -121,6 +122,9 @@ def test_of_pages_of_traces_our_own_line_is_told() -> None:
 
     assert error_text(spark) == "there is no orders. Check the name."
     assert error_text(RuntimeError("first\nsecond")) == "first"
+    cast = "[CAST_INVALID_INPUT] The value 'x' cannot be cast"
+    failed = f"[STREAM_FAILED] Query [id = a] ended\nat a.b(c)\nCaused by: d.E: {cast}\nat f"
+    assert error_text(RuntimeError(failed)) == cast
     assert error_text(RuntimeError()) == "RuntimeError"
 
 

@@ -13,7 +13,7 @@ from spark.tests.bus import Bus, running_bus
 from spark.tests.clusters import connect_server, standalone_cluster
 from spark.tests.drivers import TESTS, driver_environment
 
-from tests.support.server import free_port
+from tests.support.ports import free_port
 
 # Each is minutes of clusters that come and go.
 pytestmark = pytest.mark.long

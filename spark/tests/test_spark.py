@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 from spark.tests.bus import Bus, Document
@@ -263,15 +263,47 @@ def test_a_schema_that_the_bus_does_not_have_is_refused(
         _reader(spark, bus).schema(schema).load("orders").count()
 
 
-def test_sessions_can_be_browsed_and_not_consumed(
+def test_sessions_are_browsed_and_consumed_each_in_one_partition_with_its_state(
     spark: SparkSession, bus: Bus, tmp_path: Path
 ) -> None:
-    bus.send("talks", [{"body": "1", "session_id": "a"}])
+    """P2"""
+    names = [f"talk-{number}" for number in range(5)]
+    sent: list[Document] = [
+        {"body": f"{name} {number:02}", "session_id": name}
+        for number in range(20)
+        for name in (*names, "held")
+    ]
+    bus.send("talks", sent)
+    bus.post("talks/sessions/state", {"session_id": "TALK-1", "state_text": "in the middle"})
+    held = bus.post("talks/messages/receive", {"session_id": "held", "count": 1})["session"]
+    assert isinstance(held, dict)
 
-    assert [row["session_id"] for row in _reader(spark, bus).load("talks").collect()] == ["a"]
-    with pytest.raises(PySparkException) as caught:
-        _run(spark, bus, "talks", tmp_path, mode="consume", readerName="r")
-    assert "Browse the messages" in _last_line(caught.value)
+    browsed = _reader(spark, bus, includeSessionState="true").load("talks")
+    states = {row["session_id"]: row["session_state"] for row in browsed.collect()}
+    source = (
+        spark.readStream.format("shardbus")
+        .option("endpoint", bus.url)
+        .options(mode="consume", readerName="r", includeSessionState="true", inputPartitions="4")
+        .load("talks")
+        .select("session_id", "session_state", "body", F.spark_partition_id().alias("partition"))
+    )
+    batches: list[list[Row]] = []
+    writer = source.writeStream.foreachBatch(lambda rows, _: batches.append(rows.collect()))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    assert query.trigger(availableNow=True).start().awaitTermination(STREAM_S)
+
+    assert states == {**dict.fromkeys([*names, "held"]), "talk-1": b"in the middle"}
+    [rows] = batches
+    for name in names:
+        own = [row for row in rows if row["session_id"] == name]
+        assert [row["body"].decode() for row in own] == [f"{name} {at:02}" for at in range(20)]
+        assert len({row["partition"] for row in own}) == 1
+        assert {row["session_state"] for row in own} == {states[name]}
+    assert len({row["partition"] for row in rows}) > 1
+    assert "held" not in {row["session_id"] for row in rows}, "its receiver has it"
+    bus.post("talks/sessions/release", {"session_lock_token": held["lock_token"]})
+    assert query.trigger(availableNow=True).start().awaitTermination(STREAM_S)
+    assert [row["body"].decode() for row in batches[1]] == [f"held {at:02}" for at in range(20)]
 
 
 @pytest.mark.parametrize("count", [1, 3, 16, 31])

@@ -4,10 +4,13 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from spark.tests.storm.backfill import backfill_storm
 from spark.tests.storm.books import Books, body_of
 from spark.tests.storm.capture import capture_storm
 from spark.tests.storm.plan import SMALL, Plan, Victim
+from spark.tests.storm.replay import replay_storm
 from spark.tests.storm.sink import sink_storm
+from spark.tests.storm.transforms import python_storm, sql_storm
 
 SIZE_BYTES: Final = 64
 
@@ -41,6 +44,64 @@ def test_an_executor_and_a_broker_that_are_killed_cost_a_sink_nothing(tmp_path: 
     assert field.kills[Victim.EXECUTOR] == 1
 
 
+@pytest.mark.release
+@pytest.mark.timeout(900)
+def test_a_driver_a_broker_and_a_bus_that_are_killed_cost_a_replay_nothing(tmp_path: Path) -> None:
+    """P5, P9: the driver that the bus starts; rows of a key are there in their order."""
+    kills = {Victim.DRIVER: 1, Victim.BROKER: 1, Victim.BUS: 1}
+    plan = Plan(800, 11, kills, size_bytes=SIZE_BYTES, rows_max=100)
+
+    verdict, field = replay_storm(plan, tmp_path)
+
+    assert verdict.is_good, verdict
+    assert verdict.found == plan.messages
+    assert field.kills == {**kills, Victim.EXECUTOR: 0}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_driver_and_a_bus_that_are_killed_cost_a_backfill_nothing(tmp_path: Path) -> None:
+    """P5, P9: while publishers go on; from a table and from what the archive holds."""
+    kills = {Victim.DRIVER: 1, Victim.BROKER: 1, Victim.BUS: 1}
+    plan = Plan(600, 12, kills, size_bytes=SIZE_BYTES, rows_max=100)
+
+    verdict, field = backfill_storm(plan, tmp_path)
+
+    assert verdict.is_good, verdict
+    assert verdict.found > plan.messages, "publishers went on"
+    assert field.kills == {**kills, Victim.EXECUTOR: 0}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_an_executor_a_driver_and_a_broker_that_are_killed_cost_sql_nothing(
+    tmp_path: Path,
+) -> None:
+    """P9: to a queue that would show what comes twice, while receivers compete."""
+    kills = {Victim.EXECUTOR: 1, Victim.DRIVER: 1, Victim.BROKER: 1}
+    plan = Plan(600, 13, kills, size_bytes=SIZE_BYTES, rows_max=200)
+
+    verdict, field = sql_storm(plan, tmp_path)
+
+    assert verdict.is_good, verdict
+    assert verdict.found > 0 and verdict.completed > 0
+    assert field.kills == {**kills, Victim.BUS: 0}
+
+
+@pytest.mark.release
+@pytest.mark.timeout(900)
+def test_a_driver_and_a_bus_that_are_killed_cost_python_nothing(tmp_path: Path) -> None:
+    """P9: a function of the operator, to a Delta table."""
+    kills = {Victim.DRIVER: 1, Victim.BUS: 1}
+    plan = Plan(600, 14, kills, size_bytes=SIZE_BYTES, rows_max=200)
+
+    verdict, field = python_storm(plan, tmp_path)
+
+    assert verdict.is_good, verdict
+    assert verdict.found > 0 and verdict.completed > 0
+    assert field.kills == {**kills, Victim.EXECUTOR: 0, Victim.BROKER: 0}
+
+
 def test_the_books_tell_what_is_missing_twice_strange_and_damaged() -> None:
     """P2: a checker that cannot fail proves nothing."""
     books = Books(10, SIZE_BYTES)
@@ -58,6 +119,23 @@ def test_the_books_tell_what_is_missing_twice_strange_and_damaged() -> None:
     assert (verdict.missing, verdict.twice, verdict.strangers, verdict.damaged) == (2, 1, 1, 1)
     assert verdict.examples == [2, 5, 1, 7]
     assert (verdict.unsure_completed, verdict.is_good) == (1, False)
+
+
+def test_the_books_tell_what_a_key_has_out_of_order() -> None:
+    """P5: among what was accepted; a send that nobody answered may arrive late."""
+    books = Books(6, SIZE_BYTES)
+    for number in books.attempt(6):
+        if number != 1:
+            books.accept(number)
+    for number in (0, 2, 1, 4):
+        books.find(body_of(number, SIZE_BYTES), "k")
+    books.find(body_of(5, SIZE_BYTES), "other")
+    assert books.verdict().disordered == 0
+
+    books.find(body_of(3, SIZE_BYTES), "k")
+
+    verdict = books.verdict()
+    assert (verdict.disordered, verdict.is_good) == (1, False)
 
 
 def test_what_receivers_and_spark_both_have_is_there_twice() -> None:

@@ -206,8 +206,8 @@ def test_a_sink_refuses_what_it_cannot_use(options: dict[str, str], named: str) 
 
 
 def test_a_sink_takes_columns_that_a_message_has(tmp_path: Path) -> None:
-    for schema, named in (("body BINARY", "enqueued_time"), ("enqueued_time DATE", "date")):
-        with pytest.raises(OptionError, match=named):
+    for schema in ("body BINARY", "enqueued_time DATE"):
+        with pytest.raises(OptionError, match="enqueued_time of type timestamp"):
             TableSink({"path": str(tmp_path)}).streamWriter(_parse(schema), False)
 
 

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from spark.tests.bus import Bus
 
-from shardbus.app.cli.triage.analysis import numbers_of
+from shardbus.app.cli.triage.analysis import filters_of, numbers_of
 from shardbus_spark.pipelines.events import error_text
 from shardbus_spark.triage.letters import letters_of
 from shardbus_spark.triage.report import Report, report_of
@@ -107,6 +107,18 @@ def test_the_subscriptions_of_a_topic_are_read_together_and_nothing_is_an_empty_
     assert nothing["letters"] == 0
     assert not nothing["groups"]
     assert not nothing["steps"]
+
+
+def test_a_rule_selects_letters_as_it_would_for_a_subscription(
+    filled: Bus, spark: SparkSession
+) -> None:
+    """P7, P5: typed properties and system properties."""
+    filters = filters_of("sys.Label = 'order' AND DeadLetterReason = 'Invalid'")
+    nothing = filters_of("no_such_property = 1")
+    access = {"endpoint": filled.url}
+
+    assert _report(letters_of(spark, access, ["orders"], filters), "orders")["letters"] == 8
+    assert _report(letters_of(spark, access, ["orders"], nothing), "orders")["letters"] == 0
 
 
 def test_an_entity_that_is_not_there_is_told(filled: Bus, spark: SparkSession) -> None:

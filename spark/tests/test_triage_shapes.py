@@ -94,8 +94,8 @@ def test_no_text_takes_long_to_mask(text: str) -> None:
         (b"\xff\xfe\x00", "binary"),
         (b"", "empty"),
         (None, "empty"),
-        (b"[" * 100_000, "json, too deep to be read"),
-        (b"[" + b" " * (1024 * 1024), "json, too long to be read"),
+        (b"[" * 100_000, "json, too deep to be parsed"),
+        (b"[" + b" " * (1024 * 1024), "json, too long to be parsed"),
         (b'{"a": NaN}', "json $.a:number"),
     ],
 )

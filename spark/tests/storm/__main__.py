@@ -1,4 +1,4 @@
-"""`python -m spark.tests.storm [capture|sink|both] [--messages N] [--seed N] ...`"""
+"""`python -m spark.tests.storm [all|capture|sink|...] [--messages N] [--seed N] ...`"""
 
 from __future__ import annotations
 
@@ -14,15 +14,25 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from spark.tests.storm.backfill import backfill_storm
 from spark.tests.storm.books import Verdict
 from spark.tests.storm.capture import capture_storm
 from spark.tests.storm.field import Field
 from spark.tests.storm.plan import SMALL, SPARK, Plan, Victim
+from spark.tests.storm.replay import replay_storm
 from spark.tests.storm.sink import sink_storm
+from spark.tests.storm.transforms import python_storm, sql_storm
 
 Storm = Callable[[Plan, Path], tuple[Verdict, Field]]
-STORMS: Final[dict[str, Storm]] = {"capture": capture_storm, "sink": sink_storm}
-BOTH: Final = "both"
+STORMS: Final[dict[str, Storm]] = {
+    "capture": capture_storm,
+    "sink": sink_storm,
+    "sql": sql_storm,
+    "python": python_storm,
+    "replay": replay_storm,
+    "backfill": backfill_storm,
+}
+ALL: Final = "all"
 KILLS: Final = {Victim.DRIVER: 10, Victim.EXECUTOR: 2, Victim.BROKER: 2, Victim.BUS: 1}
 
 
@@ -40,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     sys.stderr.write(f"seed {plan.seed}\n")
     # Whoever ends a storm ends its bus and its Spark with it.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
-    names = list(STORMS) if wanted.storm == BOTH else [wanted.storm]
+    names = list(STORMS) if wanted.storm == ALL else [wanted.storm]
     results = [_result(name, plan, wanted.directory) for name in names]
     sys.stdout.write(json.dumps(results, indent=2) + "\n")
     return 0 if all(result["is_good"] for result in results) else 1
@@ -60,14 +70,14 @@ def _result(name: str, plan: Plan, directory: Path | None) -> dict[str, object]:
         **asdict(verdict),
         "kills": {victim.value: count for victim, count in field.kills.items()},
         "drivers": field.lives,
-        "batches": field.job.planned(),
+        "steps": field.done(),
         "seconds": round(time.monotonic() - started_s, 1),
     }
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m spark.tests.storm")
-    parser.add_argument("storm", nargs="?", choices=[*STORMS, BOTH], default=BOTH)
+    parser.add_argument("storm", nargs="?", choices=[*STORMS, ALL], default=ALL)
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--rows-max", type=int, default=20_000, help="rows of a batch")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))

@@ -37,11 +37,13 @@ class Verdict:
     twice: int
     strangers: int
     damaged: int
+    disordered: int
     examples: list[int]
 
     @property
     def is_good(self) -> bool:
-        return self.sent > 0 and not (self.missing or self.twice or self.strangers or self.damaged)
+        wrong = self.missing or self.twice or self.strangers or self.damaged or self.disordered
+        return self.sent > 0 and not wrong
 
 
 @final
@@ -55,6 +57,8 @@ class Books:
         self._found = bytearray(size)
         self._next = 0
         self._damaged = 0
+        self._disordered = 0
+        self._last: dict[str, int] = {}
         self.accepted = 0
         self.completed = 0
 
@@ -79,11 +83,16 @@ class Books:
         _increase(self._completed, number)
         self.completed += 1
 
-    def find(self, body: bytes) -> None:
-        """A body in what Spark has written."""
+    def find(self, body: bytes, key: str | None = None) -> None:
+        """A body in what Spark has written; those of a `key` are found in their order."""
         number = self.number_in(body)
-        if number is not None:
-            _increase(self._found, number)
+        if number is None:
+            return
+        _increase(self._found, number)
+        # A send that nobody answered may arrive after later ones.
+        if key is not None and self._state[number] & ACCEPTED:
+            self._disordered += number < self._last.get(key, -1)
+            self._last[key] = number
 
     def number_in(self, body: bytes) -> int | None:
         """Whose body this is; None, and noted as damaged, if nobody's."""
@@ -120,6 +129,7 @@ class Books:
             twice=len(twice),
             strangers=len(strangers),
             damaged=self._damaged,
+            disordered=self._disordered,
             examples=[*missing[:_EXAMPLES], *twice[:_EXAMPLES], *strangers[:_EXAMPLES]],
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -29,14 +30,25 @@ PROCESSES: Final = ("--broker-processes", "--brokers", str(BROKERS), "--broker-r
 # Sends that nobody answered take numbers, too.
 MORE: Final = 100_000
 AHEAD: Final = 0.05
+Found = Callable[[Job, Client], Iterable[bytes]]
+"""The bodies of what a job has written."""
 
 
 def capture_storm(plan: Plan, directory: Path) -> tuple[Verdict, Field]:
     """What was sent, found and completed in the end, when nothing is left on the queue."""
+    return consuming_storm(
+        plan, directory, plan.reader, found=lambda job, client: written_bodies(job.rows)
+    )
+
+
+def consuming_storm(
+    plan: Plan, directory: Path, program: str, *, found: Found, entities: str = ENTITIES
+) -> tuple[Verdict, Field]:
+    """The same for any program that consumes the queue."""
     books = Books(plan.messages + plan.messages // 5 + MORE, plan.size_bytes)
-    with running_bus(directory, ENTITIES, *PROCESSES) as bus:
+    with running_bus(directory, entities, *PROCESSES) as bus:
         job = Job(bus.url, QUEUE, str(directory), rows_max=plan.rows_max)
-        field = Field(bus, plan.reader, job, plan)
+        field = Field(bus, program, job, plan)
         crowd = Crowd(bus, QUEUE, books, messages=plan.messages, share=plan.share)
         with field.driving(), crowd.running():
             for strike in field.strikes():
@@ -48,8 +60,8 @@ def capture_storm(plan: Plan, directory: Path) -> tuple[Verdict, Field]:
             client = connect(bus.url)
             field.wait(lambda: _waiting(client) == 0, "draining")
             field.say("nothing is left on the queue")
-    for body in written_bodies(job.rows):
-        books.find(body)
+        for body in found(job, client):
+            books.find(body)
     return books.verdict(), field
 
 

@@ -24,6 +24,7 @@ WINDOW: Final = 100
 CREDIT: Final = 100
 PAUSE_S: Final = 0.2
 SLOW_S: Final = 1.0
+SLOW_PARTS: Final = 500
 LOOK_S: Final = 1.0
 Work = Callable[[AmqpClient], Awaitable[None]]
 
@@ -42,6 +43,7 @@ class Crowd:
         self._books = books
         self._messages = messages
         self._share = share
+        self._few = max(min(messages // SLOW_PARTS, WINDOW), 1)
         self._ended = threading.Event()
         self._working: Future[None] | None = None
         self.hurry = 0
@@ -82,7 +84,9 @@ class Crowd:
     async def _send(self, client: AmqpClient) -> None:
         sender = await client.sender(self._queue)
         while not self._ended.is_set() and not (self.is_ending and self.sent() >= 1):
-            numbers = self._books.attempt(WINDOW)
+            # Who only goes on must not send more than a slow driver takes.
+            is_slow = self._books.accepted > self.hurry
+            numbers = self._books.attempt(self._few if is_slow else WINDOW)
             assert numbers, "far more sends failed than a storm can explain"
 
             def then(at: int, state: DeliveryState | None, numbers: range = numbers) -> None:
@@ -93,7 +97,7 @@ class Crowd:
                 encode_data_message(body_of(number, self._books.size_bytes)) for number in numbers
             ]
             await sender.send_all(payloads, then)
-            if self._books.accepted > self.hurry:
+            if is_slow:
                 await asyncio.sleep(SLOW_S)
 
     async def _receive(self, client: AmqpClient) -> None:

@@ -54,7 +54,7 @@ class Field:
         self.program = program
         self._dice = plan.dice()
         self._cluster = plan.cluster
-        self._done = done or job.planned
+        self.done = done or job.planned
         self._most = most
         self._coming = deque(plan.strikes(self._dice))
         self._driver: Driver | None = None
@@ -86,8 +86,8 @@ class Field:
 
     def strike(self, strike: Strike) -> None:
         """Kill when the driver has done something since the last time."""
-        further = min(self._done() + self._dice.randint(1, BATCHES_MAX), self._most)
-        self.wait(lambda: self._done() >= further, "a batch")
+        further = min(self.done() + self._dice.randint(1, BATCHES_MAX), self._most)
+        self.wait(lambda: self.done() >= further, "a batch")
         threading.Event().wait(self._dice.uniform(0, MOMENT_S))
         victim = strike.victim
         if victim is Victim.EXECUTOR:
@@ -106,8 +106,7 @@ class Field:
 
     def say(self, text: str) -> None:
         seconds = time.monotonic() - self._started_s
-        batches = self.job.planned()
-        sys.stderr.write(f"{seconds:7.1f} s, {batches} batches, {self.lives} drivers: {text}\n")
+        sys.stderr.write(f"{seconds:7.1f} s, {self.done()} steps, {self.lives} drivers: {text}\n")
         sys.stderr.flush()
 
     def _running(self) -> Driver:

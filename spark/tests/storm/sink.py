@@ -33,7 +33,7 @@ def sink_storm(plan: Plan, directory: Path) -> tuple[Verdict, Field]:
     books = Books(rows, plan.size_bytes)
     with running_bus(directory, ENTITIES, *PROCESSES) as bus:
         job = Job(bus.url, QUEUE, str(directory))
-        _write_rows(job.rows, books, batches, plan.rows_max)
+        write_rows(job.rows, books, batches, plan.rows_max)
         field = Field(bus, "sink_driver.py", job, plan, done=job.files_planned, most=batches)
         client = connect(bus.url)
         with field.driving():
@@ -44,7 +44,7 @@ def sink_storm(plan: Plan, directory: Path) -> tuple[Verdict, Field]:
                     _wait_until_whole(client, plan.rows_max)
             field.wait(lambda: job.files_committed() >= batches, "writing")
             field.say("all batches are written")
-        _find_rows(client, books)
+        find_rows(client, QUEUE, books, has_order=False)
     return books.verdict(), field
 
 
@@ -52,8 +52,8 @@ def _has_planned(job: Job, batches: int) -> bool:
     return job.files_planned() >= batches
 
 
-def _write_rows(directory: Path, books: Books, files: int, file_rows: int) -> None:
-    """What the stream reads: a file is a batch."""
+def write_rows(directory: Path, books: Books, files: int, file_rows: int) -> None:
+    """What a stream reads, a file as a batch, or a replay, in the order of the times."""
     directory.mkdir()
     for file in range(files):
         numbers = books.attempt(file_rows)
@@ -66,6 +66,7 @@ def _write_rows(directory: Path, books: Books, files: int, file_rows: int) -> No
                 "body": bodies,
                 "message_id": [str(number) for number in numbers],
                 "partition_key": pa.array(keys, pa.string()),
+                "enqueued_time": pa.array(numbers, pa.timestamp("us", "UTC")),
             }
         )
         parquet.write_table(table, directory / f"{file:06}.parquet")
@@ -95,8 +96,10 @@ def _seen(client: Client, batch_rows: int) -> Counter[int]:
     return seen
 
 
-def _find_rows(client: Client, books: Books) -> None:
-    for batch in client.batches(QUEUE, columns=["body"]):
-        for body in batch.column("body").to_pylist():
+def find_rows(client: Client, entity: str, books: Books, *, has_order: bool) -> None:
+    """Note what is in an entity, and whether that of each key is in its order."""
+    for batch in client.batches(entity, columns=["body", "partition_key"]):
+        keys = batch.column("partition_key").to_pylist()
+        for body, key in zip(batch.column("body").to_pylist(), keys, strict=True):
             assert isinstance(body, bytes)
-            books.find(body)
+            books.find(body, None if key is None or not has_order else str(key))
