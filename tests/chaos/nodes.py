@@ -37,6 +37,7 @@ PEEKED: Final = 200
 # Without any receipt. A message that was on its way to a receiver when a connection broke comes
 # again when its lock has ended, which takes a minute.
 DRAINED_S: Final = 150.0
+ANSWERED_S: Final = 60.0
 
 
 class Node(Server):
@@ -288,6 +289,13 @@ class Applications:
             self._is_receiving = False
             if self.book.missing():
                 self.book.left = await self.left()
+
+    async def answered(self) -> None:
+        """Until each sender was answered; on a busy machine slots still move when they begin."""
+        for _ in range(int(ANSWERED_S / DRAIN_LOOK_S)):
+            if all(self.book.accepted[key] for key in KEYS):
+                return
+            await asyncio.sleep(DRAIN_LOOK_S)
 
     async def _drained(self) -> None:
         least, waits = len(self.book.missing()) + 1, 0

@@ -160,16 +160,16 @@ def test_two_databases_share_an_entity(tmp_path: Path, postgres: PostgresServer)
         assert isinstance(shown["stores"], list) and isinstance(shown["slots"], list)
         assert [store["slots"] for store in shown["stores"]] == [SLOTS, SLOTS]
         assert {slot["store"] for slot in shown["slots"]} == {0, 1}
-        asyncio.run(_work(Applications(node, other), 2.0))
+        asyncio.run(_work(Applications(node, other)))
     for url in urls:
         name = url.rpartition("/")[2]
         sql = "SELECT 1 / (count(*) > 4)::integer FROM shardbus.fragment"
         postgres.execute(sql, name)
 
 
-async def _work(applications: Applications, seconds: float) -> None:
+async def _work(applications: Applications) -> None:
     async with applications.at_work():
-        await asyncio.sleep(seconds)
+        await applications.answered()
     applications.book.check()
 
 
