@@ -23,12 +23,13 @@ PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 # Who runs what, and in which order: tests/support/workers.py.
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 SHORT := not long and not release
+LONG := long and not release
 INTERPRETED := PYTHONPATH=src:spark/src SHARDBUS_EXPECT_COMPILED=0
 COMPILED := SHARDBUS_EXPECT_COMPILED=1
 PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command 'make pin' --quiet
 CHECKED := src tests $(wildcard bench) spark setup.py
-INTERPRETED_TESTS := $(wildcard tests/unit tests/model tests/stores)
+INTERPRETED_TESTS := $(wildcard tests/unit tests/model tests/stores/test_[bc]*.py tests/stores/test_model.py)
 JS := tests/conformance/js
 GO := tests/conformance/go
 JVM := tests/conformance/java tests/conformance/jms
@@ -40,7 +41,7 @@ LINTERS := build/linters
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run test test-long test-release test-costs check collected fmt unit model stores sim sim-table browser pictures conformance backlog bench \
-	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster storm-repartition cluster docs dist pin clean curl node chromium postgres systemd linters sdks go java rust FORCE
+	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster storm-repartition cluster tools docs dist pin clean curl node chromium postgres systemd linters sdks go java rust FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -58,19 +59,18 @@ run:  ## serve and show a demo: make run ARGS="--tier premium"; only serve: make
 	exec $(BIN)/shardbus demo --prepare '$(PREPARE)' $(ARGS)
 
 test: $(VENV)/.requirements  ## build and run every check, and every test that is not long
-	@$(MAKE) --no-print-directory node chromium curl postgres systemd linters go java
-	@$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync=target $(VENV)/.shardbus check collected
+	@$(MAKE) --no-print-directory --jobs 4 --output-sync=target $(VENV)/.shardbus check collected tools
 	@$(MAKE) --no-print-directory build
 	$(COMPILED) $(PYTEST) $(PARALLEL) -m '$(SHORT)' spark/tests tests
 
-test-long: build node chromium curl postgres systemd linters go java  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
-	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m long spark/tests tests
+test-long: build tools  ## clusters, storms, chosen planted bugs; what is compiled once more, interpreted
+	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m '$(LONG)' spark/tests tests
 	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m '$(SHORT)' $(INTERPRETED_TESTS)
 
 test-release: build node curl postgres go java rust  ## wheels in empty environments, frameworks from their registries, every SDK under kills
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m release spark/tests tests
 
-test-costs: build node chromium curl postgres systemd linters go java  ## wall and processor seconds of every file of tests, one after another
+test-costs: build tools  ## wall and processor seconds of every file of tests, one after another
 	$(COMPILED) $(PYTEST) -p tests.support.costs $(or $(ARGS),spark/tests tests)
 
 check: $(VENV)/.requirements  ## formatting, lint, types, who may import whom
@@ -174,10 +174,14 @@ clean:  ## remove everything that make and the tools made
 		$(GO)/build $(addsuffix /build,$(JVM)) $(RUST)/build \
 		.mypy_cache .ruff_cache .pytest_cache .hypothesis
 
+# Downloaded while the bus is compiled and checked.
+tools: node chromium curl postgres systemd linters go java
+
 # Without root, or elsewhere than on Debian, the tests that need it say that they are left out; CI
-# does not allow that.
+# does not allow that. Packages are installed one after another: apt refuses a second installation.
 apt_install = { if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1); \
+	mkdir -p build && flock build/apt.lock sh -c \
+	'apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $(1)'; \
 	else echo "tests that need $(1) are left out: install that to have them (only root on Debian gets it by itself)" >&2; \
 	[ "$${CI:-}" != true ]; fi; }
 
