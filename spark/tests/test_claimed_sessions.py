@@ -75,7 +75,11 @@ class SessionCrowd(Crowd):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("kind", "kills", "kill_of_bus", "more"),
-    [(SMALL, 8, 4, ()), (SMALL, 6, 3, ("--broker-processes",)), (SPARK, 2, 1, ())],
+    [
+        (SMALL, 6, 3, ()),
+        pytest.param(SMALL, 6, 3, ("--broker-processes",), marks=pytest.mark.release),
+        pytest.param(SPARK, 2, 1, (), marks=pytest.mark.release),
+    ],
     ids=["small", "broker-processes", "spark"],
 )
 def test_killed_drivers_and_a_killed_bus_keep_every_session_in_order(

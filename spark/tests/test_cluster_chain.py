@@ -11,7 +11,7 @@ from spark.tests.cluster_chain import FILE_ROWS, running_chain
 FILES: Final = 30
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_rows_pass_once_over_a_killed_broker_and_a_promoted_standby(tmp_path: Path) -> None:
     """R41, P2, P3: slots are taken over, and the database becomes another server."""

@@ -56,7 +56,7 @@ class QueueCrowd(Crowd):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("kind", "kills", "kill_of_bus"),
-    [(SMALL, 8, 4), (SPARK, 2, 1)],
+    [pytest.param(SMALL, 8, 4, marks=pytest.mark.release), (SPARK, 2, 1)],
     ids=["small", "spark"],
 )
 def test_drivers_and_a_bus_that_are_killed_lose_nothing_and_double_nothing(

@@ -12,7 +12,7 @@ from spark.tests.large_publications import BROKERS, ENTITIES, Reading, published
 ROWS: Final = 300_000
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("partitioning", ["true", "false"])
 def test_a_stream_and_a_capture_read_all_that_is_published_and_sent(

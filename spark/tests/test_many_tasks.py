@@ -56,7 +56,7 @@ def test_more_clients_than_places_stage_at_the_same_time(bus: Bus) -> None:
     client.close()
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_a_job_of_many_tasks_is_one_batch(bus: Bus, spark: SparkSession) -> None:
     rows = spark.range(0, 4 * TASKS, 1, TASKS).select(

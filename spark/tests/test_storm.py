@@ -15,7 +15,7 @@ from spark.tests.storm.transforms import python_storm, sql_storm
 SIZE_BYTES: Final = 64
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_brokers_that_are_killed_cost_a_capture_nothing(tmp_path: Path) -> None:
     """P2: processes of brokers, and a driver without Java, which can be killed often."""
@@ -58,7 +58,7 @@ def test_a_driver_a_broker_and_a_bus_that_are_killed_cost_a_replay_nothing(tmp_p
     assert field.kills == {**kills, Victim.EXECUTOR: 0}
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_a_driver_and_a_bus_that_are_killed_cost_a_backfill_nothing(tmp_path: Path) -> None:
     """P5, P9: while publishers go on; from a table and from what the archive holds."""
@@ -72,7 +72,7 @@ def test_a_driver_and_a_bus_that_are_killed_cost_a_backfill_nothing(tmp_path: Pa
     assert field.kills == {**kills, Victim.EXECUTOR: 0}
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_an_executor_a_driver_and_a_broker_that_are_killed_cost_sql_nothing(
     tmp_path: Path,

@@ -143,8 +143,12 @@ class Work:
                         self.ledger.completed[session, number] += 1
 
 
+# The SDK's two ways to keep the order of a session.
+EACH = [(20, 20), pytest.param(0, 1, marks=pytest.mark.release)]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(("prefetched", "count"), [(20, 20), (0, 1)])
+@pytest.mark.parametrize(("prefetched", "count"), EACH)
 def test_sessions_are_in_order_while_their_database_is_killed(
     tmp_path: Path, prefetched: int, count: int
 ) -> None:
@@ -169,7 +173,7 @@ async def _kill_beside(work: Work, postgres: PostgresServer, nodes: list[Node]) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("prefetched", "count"), [(20, 20), (0, 1)])
+@pytest.mark.parametrize(("prefetched", "count"), EACH)
 def test_sessions_are_in_order_while_every_node_restarts(
     tmp_path: Path, prefetched: int, count: int
 ) -> None:

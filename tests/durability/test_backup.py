@@ -89,7 +89,9 @@ async def check_queue(server: Server, queue: str, before: Book, after: Book) -> 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("options", "backups"), [((), BACKUPS), (("--broker-processes",), 2)], ids=["one", "processes"]
+    ("options", "backups"),
+    [((), BACKUPS), pytest.param(("--broker-processes",), 2, marks=pytest.mark.release)],
+    ids=["one", "processes"],
 )
 def test_backups_under_load_are_whole(
     tmp_path: Path, options: tuple[str, ...], backups: int
@@ -137,7 +139,11 @@ async def fill(server: Server) -> set[int]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", [(), ("--broker-processes",)], ids=["one", "processes"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param((), marks=pytest.mark.release), ("--broker-processes",)],
+    ids=["one", "processes"],
+)
 def test_a_server_that_is_killed_leaves_a_whole_backup_or_none(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:

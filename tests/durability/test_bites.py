@@ -39,7 +39,9 @@ KILLS: Final = 3
 
 OPTIONS: Final = ("--tier", "premium", "--premium-generation", "older", "--brokers", "2")
 EACH = pytest.mark.parametrize(
-    "options", [(), ("--broker-processes",)], ids=["one process", "processes"]
+    "options",
+    [(), pytest.param(("--broker-processes",), marks=pytest.mark.release)],
+    ids=["one process", "processes"],
 )
 
 

@@ -31,6 +31,8 @@ BACKLOG: Final = 400
 # Between two messages of a sender, so that the receivers catch up on a slow machine.
 PAUSE_S: Final = 0.03
 SETTLED_S_MAX: Final = 90.0
+# A send waits for the new map, and on a machine that has more to do for a processor.
+LONGEST_S: Final = 30.0
 COUNTS: Final = (16, 4, 1, 7)
 # How long after the request for a repartition the server is killed: it takes some ten milliseconds.
 KILLED_AFTER_S: Final = (0.0, 0.01, 0.02, 0.04, 0.08, 0.16)
@@ -283,7 +285,11 @@ async def stormy_story(server: Server, *, has_sessions: bool = False) -> Ledger:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("options", [(), ("--broker-processes",)], ids=["one process", "processes"])
+@pytest.mark.parametrize(
+    "options",
+    [(), pytest.param(("--broker-processes",), marks=pytest.mark.release)],
+    ids=["one process", "processes"],
+)
 def test_clients_stay_connected_while_a_queue_gets_other_fragments(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -295,13 +301,17 @@ def test_clients_stay_connected_while_a_queue_gets_other_fragments(
     ledger.check()
     assert ledger.errors == []
     # None was refused: those of the moment waited for the new map.
-    assert len(ledger.doubtful) <= 2 and ledger.longest_s < 5
+    assert len(ledger.doubtful) <= 2 and ledger.longest_s < LONGEST_S
 
 
 # The SDK leaves sockets behind that it could not connect.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore:loop is closed")
 @pytest.mark.long
-@pytest.mark.parametrize("options", [(), ("--broker-processes",)], ids=["one process", "processes"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param((), marks=pytest.mark.release), ("--broker-processes",)],
+    ids=["one process", "processes"],
+)
 def test_a_server_that_is_killed_while_it_repartitions_loses_nothing(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:

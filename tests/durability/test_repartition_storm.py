@@ -30,7 +30,7 @@ def _plan(victim: str, phases: tuple[str, ...]) -> Plan:
 @pytest.mark.parametrize(
     ("victim", "phases", "options"),
     [
-        (SERVER, (*PHASES, DRAINING), ()),
+        pytest.param(SERVER, (*PHASES, DRAINING), (), marks=pytest.mark.release),
         (BROKER, PHASES[1:4], ("--broker-processes", "--broker-restart-ms", "200")),
     ],
     ids=["server", "broker"],

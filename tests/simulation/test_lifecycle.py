@@ -37,7 +37,12 @@ def records(simulation: Simulation) -> list[tuple[list[Rows], Counter[tuple[int,
 
 @pytest.mark.parametrize(
     ("run", "seeds"),
-    [(run_recorded, range(1, 7)), (run_linked_recorded, range(1, 5))],
+    [
+        (run_recorded, range(1, 3)),
+        (run_linked_recorded, range(1, 3)),
+        pytest.param(run_recorded, range(3, 7), marks=pytest.mark.long),
+        pytest.param(run_linked_recorded, range(3, 5), marks=pytest.mark.long),
+    ],
 )
 def test_the_stored_records_give_the_stored_state(
     run: Callable[[int], Simulation], seeds: range

@@ -248,7 +248,7 @@ def _interrupted_everywhere(
     raise AssertionError("the move never ends")
 
 
-@pytest.mark.parametrize("stride", [71, pytest.param(5, marks=pytest.mark.long)])
+@pytest.mark.parametrize("stride", [71, pytest.param(5, marks=pytest.mark.release)])
 def test_a_move_into_a_database_may_be_interrupted_anywhere(
     source: Path, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:
@@ -264,7 +264,7 @@ def test_a_move_into_a_database_may_be_interrupted_anywhere(
     assert bytes_of(source) == files
 
 
-@pytest.mark.parametrize("stride", [151, pytest.param(17, marks=pytest.mark.long)])
+@pytest.mark.parametrize("stride", [151, pytest.param(17, marks=pytest.mark.release)])
 def test_a_move_out_of_a_database_may_be_interrupted_anywhere(
     source: Path, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stride: int
 ) -> None:

@@ -101,7 +101,7 @@ def test_a_cluster_moves_to_another_number_of_databases(
     assert contents(stores_of(tmp_path / "back")) == before
 
 
-@pytest.mark.parametrize("stride", [211, pytest.param(13, marks=pytest.mark.long)])
+@pytest.mark.parametrize("stride", [211, pytest.param(13, marks=pytest.mark.release)])
 def test_a_move_between_clusters_may_be_interrupted_anywhere(
     source: Path,
     databases: Urls,

@@ -23,12 +23,15 @@ SPREAD: Final = ("tests/conformance/test_sdks.py",)
 # These compute, the slowest first; what is not named comes last.
 WORKING: Final = (
     "spark/tests/",
+    "tests/tidy/",
     "tests/docs/",
     "tests/mutants/",
     "tests/simulation/",
     "tests/model/",
     "tests/stores/",
 )
+# All of them read the whole source: it is parsed once.
+TIDY: Final = "tests/tidy/"
 # One Spark serves them all: a Java that has run for a while is several times as fast as a new one.
 SPARK: Final = "spark/tests/in one Spark"
 IN_SPARK: Final = frozenset(
@@ -54,6 +57,8 @@ def share_of(nodeid: str) -> str:
     file = nodeid.partition("::")[0]
     if file in SPREAD:
         return nodeid
+    if file.startswith(TIDY):
+        return TIDY
     return SPARK if file in IN_SPARK else file
 
 

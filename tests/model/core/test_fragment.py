@@ -16,12 +16,13 @@ from tests.model.core.reader_machine import ReaderMachine
 from tests.model.core.session_machine import SessionMachine
 from tests.model.core.session_reader_machine import SessionReaderMachine
 from tests.model.core.stage_machine import StageMachine
+from tests.support.examples import examples
 
 # A planted bug need only be found; making its example small can take minutes.
 PHASES = [Phase.generate] if os.environ.get("MUTANT") else list(Phase)
 
 SETTINGS = settings(
-    max_examples=200,
+    max_examples=examples(200),
     stateful_step_count=50,
     deadline=None,
     derandomize=True,

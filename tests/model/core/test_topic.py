@@ -13,6 +13,7 @@ from shardbus.core.messages.command import ABANDON, COMPLETE, Send, Sent
 from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.namespace.rule_spec import RuleSpec, correlation_filter, default_rule
 from shardbus.stores.base.store import FragmentId
+from tests.support.examples import examples
 from tests.unit.broker.house import House
 from tests.unit.broker.news import TOPIC_ID, Topic, pairs_of, publish_of, sql_rule
 
@@ -302,7 +303,7 @@ PHASES = [Phase.generate] if os.environ.get("MUTANT") else list(Phase)
 
 TestTopic = TopicMachine.TestCase
 TestTopic.settings = settings(
-    max_examples=100,
+    max_examples=examples(100),
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
