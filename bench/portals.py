@@ -1,10 +1,11 @@
-"""What open portals cost: many clients that poll the overview of a large namespace.
+"""What open portals cost: many clients that show the overview of a large namespace.
 
     python -m bench.portals --entities 1000 --portals 200
 
-starts a server with that many entities, lets that many clients poll every two seconds, each over a
-connection of its own, and prints the CPU time of the server's processes per second, with and
-without them.
+starts a server with that many entities and a history without a gap, and lets that many clients ask
+for what the page *Overview* asks every two seconds: the overview and the history, each with the tag
+of the last answer. Each client has a connection of its own. The result is the CPU time of the
+server's processes per second, with and without them.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ import argparse
 import asyncio
 import json
 import os
+import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from shardbus.app.cli.sas import parse_connection_string
@@ -23,6 +27,8 @@ from tests.support.server import Server, running_server
 
 POLL_S = 2.0
 PARTITIONED_MAX = 100
+PAGE = ("overview", "history?step=5s")
+FILLED = (sys.executable, "-m", "bench.filled", "serve")
 
 
 def main() -> None:
@@ -36,7 +42,7 @@ def main() -> None:
     more = ["--broker-processes", "--brokers", str(asked.brokers)] if asked.brokers else []
     with (
         tempfile.TemporaryDirectory() as directory,
-        running_server(Path(directory) / "data", *more) as server,
+        running_server(Path(directory) / "data", *more, command=FILLED) as server,
     ):
         print(json.dumps(asyncio.run(measure(server, asked)), indent=1))
 
@@ -56,17 +62,14 @@ async def measure(server: Server, asked: argparse.Namespace) -> dict[str, object
     stop.set()
     answers = [each for some in await asyncio.gather(*portals) for each in some]
     await sender
-    sizes = [size for status, size, _ in answers if status == 200]
-    waits = sorted(wait for _, _, wait in answers)
+    waits = sorted(each.wait_s for each in answers)
     return {
         "entities": asked.entities,
         "portals": asked.portals,
         "cpu_share_without": round(quiet, 4),
         "cpu_share_with": round(polled, 4),
         "cpu_share_of_portals": round(polled - quiet, 4),
-        "answers": len(answers),
-        "not_modified": sum(status == 304 for status, _, _ in answers),
-        "bytes_compressed": max(sizes, default=0),
+        **{path.partition("?")[0]: answers_about(answers, path) for path in PAGE},
         "wait_ms_median": round(waits[len(waits) // 2] * 1000, 1),
         "wait_ms_worst": round(waits[-1] * 1000, 1),
     }
@@ -105,17 +108,38 @@ class Client:
         return int(lines[0].split()[1]), found, answer
 
 
-async def poll(server: Server, index: int, stop: asyncio.Event) -> list[tuple[int, int, float]]:
+@dataclass(frozen=True)
+class Answered:
+    path: str
+    status: int
+    size_bytes: int
+    wait_s: float
+
+
+def answers_about(answers: Sequence[Answered], path: str) -> dict[str, int]:
+    found = [each for each in answers if each.path == path]
+    sizes = [each.size_bytes for each in found if each.status == 200]
+    return {
+        "answers": len(found),
+        "not_modified": sum(each.status == 304 for each in found),
+        "bytes_compressed": max(sizes, default=0),
+    }
+
+
+async def poll(server: Server, index: int, stop: asyncio.Event) -> list[Answered]:
+    """Refresh a page as the portal does: one request after the other, then a pause."""
     client = Client(server)
     await asyncio.sleep(POLL_S * (index % 97) / 97)
-    found: list[tuple[int, int, float]] = []
-    etag = ""
+    found: list[Answered] = []
+    etags: dict[str, str] = {}
     while not stop.is_set():
         began = time.perf_counter()
-        header = f"If-None-Match: {etag}\r\n" if etag else ""
-        status, headers, answer = await client.ask("GET", "overview", headers=header)
-        found.append((status, len(answer), time.perf_counter() - began))
-        etag = headers["etag"]
+        for path in PAGE:
+            asked = time.perf_counter()
+            header = f"If-None-Match: {etags[path]}\r\n" if etags.get(path) else ""
+            status, headers, answer = await client.ask("GET", path, headers=header)
+            found.append(Answered(path, status, len(answer), time.perf_counter() - asked))
+            etags[path] = headers.get("etag", "")
         await asyncio.sleep(max(0.0, POLL_S - (time.perf_counter() - began)))
     return found
 

@@ -14,6 +14,7 @@ from shardbus.gateway.http.observing.history import (
     FINE_COUNT,
     History,
 )
+from shardbus.gateway.http.observing.snapshot import Snapshots
 from tests.unit.gateway.http.web import Web, header
 
 Json = dict[str, object]
@@ -272,6 +273,80 @@ def test_history_keeps_an_hour_and_what_stands_still_costs_nothing() -> None:
     assert (busy[-1], busy[0]) == (3.0 * FINE_COUNT - 1, 2.0 * FINE_COUNT)
     assert set(idle) == {7.0}
     assert history.row_count < FINE_COUNT + 64 + 3 * FINE_COUNT // COARSE_STEPS + 5
+
+@pytest.mark.parametrize("path", ["history", "entities/q/history", "pipelines/archive/history"])
+def test_history_is_written_once_a_step_and_sent_where_it_is_not_known(
+    web: Web, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    web.progresses["archive"] = {"rows_per_s": 2.0, "backlog": 7, "state": "running"}
+    record(web)
+    written = counted_windows(monkeypatch)
+    url = f"/api/v1/{path}"
+
+    first = web.fetch("GET", url)
+    etag = header(first, "ETag")
+    same = web.fetch("GET", url, headers={"If-None-Match": etag})
+    packed = web.fetch("GET", url, headers={"Accept-Encoding": "gzip"})
+    assert (same.status, same.body, header(same, "ETag")) == (304, b"", etag)
+    assert gzip.decompress(packed.body) == first.body and len(written) == 1
+
+    later(web, 5_000)
+    record(web)
+    other = web.fetch("GET", url, headers={"If-None-Match": etag})
+    assert (other.status, json.loads(other.body)["count"], len(written)) == (200, 2, 2)
+    assert header(other, "ETag") != etag
+
+
+def counted_windows(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    keys: list[str] = []
+    fine = History.fine
+
+    def counted(history: History, key: str, count: int) -> list[list[float | None]]:
+        keys.append(key)
+        return fine(history, key, count)
+
+    monkeypatch.setattr(History, "fine", counted)
+    return keys
+
+
+def test_each_window_of_a_history_is_an_answer_of_its_own(web: Web) -> None:
+    for _ in range(COARSE_STEPS + 1):
+        record(web)
+        later(web, 5_000)
+    fine, coarse = show(web, "history?step=5s"), show(web, "history?step=1m")
+    since = show(web, f"history?since={fine['first_at']}")
+
+    assert (fine["count"], since["count"], coarse["count"]) == (13, 12, 1)
+    assert (fine["step_ms"], coarse["step_ms"]) == (5_000, 60_000)
+
+
+def test_the_day_of_a_history_is_written_once_a_minute(web: Web) -> None:
+    for _ in range(COARSE_STEPS):
+        record(web)
+        later(web, 5_000)
+    first = web.fetch("GET", "/api/v1/history?step=1m")
+    record(web)
+    same = {"If-None-Match": header(first, "ETag")}
+
+    assert web.fetch("GET", "/api/v1/history?step=1m", headers=same).status == 304
+
+
+def test_a_snapshot_that_was_not_asked_for_makes_room() -> None:
+    snapshots = Snapshots(count_max=2)
+    written: list[str] = []
+
+    def write(name: str) -> bytes:
+        written.append(name)
+        return name.encode()
+
+    def ask(name: str) -> None:
+        snapshots.get((name,), 1, lambda: write(name))
+
+    for name in ("a", "b", "a", "c", "a", "b"):
+        ask(name)
+
+    assert written == ["a", "b", "c", "b"]
+
 
 
 def test_history_forgets_what_stood_still_for_longest_when_there_is_too_much() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import hashlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -24,14 +22,13 @@ from shardbus.gateway.http.observing import broker_health
 from shardbus.gateway.http.observing.broker_health import Brokers, is_serving
 from shardbus.gateway.http.observing.census import Census, EntityCount
 from shardbus.gateway.http.observing.history import FINE_MS, History
+from shardbus.gateway.http.observing.snapshot import Snapshot, tag_of
 
 log = logging.getLogger(__name__)
 
 FRESH_MS: Final = 1_000
 ENTITIES_MAX: Final = 5_000
 REASONS_MAX: Final = 20
-ETAG_BYTES: Final = 12
-GZIP_LEVEL: Final = 1
 NAMESPACE_KEY: Final = ""
 
 ENTITY_SERIES: Final = (
@@ -132,21 +129,6 @@ class Overview(Struct, kw_only=True):
         told(f"The first {ENTITIES_MAX} by name; subscriptions follow their topic."),
     ]
     entities_left_out: Count
-
-
-@final
-class Snapshot:
-    """The document as JSON; compressed when that is first asked for."""
-
-    def __init__(self, text: bytes, etag: str) -> None:
-        self.text = text
-        self.etag = etag
-        self._packed: bytes | None = None
-
-    def packed(self) -> bytes:
-        if self._packed is None:
-            self._packed = gzip.compress(self.text, GZIP_LEVEL, mtime=0)
-        return self._packed
 
 
 @final
@@ -256,8 +238,7 @@ class Overviews:
     def _made(self) -> Snapshot:
         document = self._document()
         text = write(document)
-        digest = hashlib.blake2b(text, digest_size=ETAG_BYTES).hexdigest()
-        etag = f'W/"{digest}"'
+        etag = tag_of(text)
         if self._snapshot is not None and self._snapshot.etag == etag:
             return self._snapshot
         # The moment is no part of what is compared.
