@@ -62,7 +62,7 @@ _PAGE: Final = (
         most=PEEK_COUNT_MAX,
     ),
     Parameter("session", "query", "Only the messages of this session."),
-    Parameter("cursor", "query", "Where to continue: the member `next` of the page before."),
+    Parameter("cursor", "query", "Where to continue: the `next` member of the previous page."),
 )
 _SESSION_PAGE: Final = (
     NAME,
