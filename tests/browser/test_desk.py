@@ -170,7 +170,9 @@ def test_a_purge_goes_on_when_the_page_is_closed(portal: Portal, api: Api) -> No
 
     until(lambda: api.count("full", "active") == 0)
     assert api.count("full", "scheduled") == 1
+    until(lambda: "running" not in str(api.call("GET", "entities/full/jobs")["jobs"]))
     portal.open("entity", "full", "messages")
+    portal.page.get_by_text("1 earlier job").click()
     portal.shows("300 messages done.")
 
 

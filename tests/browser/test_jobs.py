@@ -91,9 +91,10 @@ def test_the_page_of_jobs_lists_them_and_forgets_ended_ones(portal: Portal, api:
     desk(portal, api, "listed")
     line = path_of("listed/$DeadLetterQueue")
     api.call("POST", f"entities/{line}/jobs", {"action": "export", "selection": {}})
+    until(lambda: "running" not in str(api.call("GET", f"entities/{line}/jobs")["jobs"]))
     portal.open("jobs")
     card = portal.page.locator(".group", has_text="listed/$DeadLetterQueue")
-    card.get_by_text("done", exact=True).wait_for()
+    card.get_by_text("done", exact=True).click()
     assert portal.findings() == []
     card.get_by_role("button", name="Forget").click()
 

@@ -188,6 +188,17 @@ def test_an_export_has_every_message_and_can_be_sent_again(desk: Desk) -> None:
     assert len(desk.bodies("q")) == 20
 
 
+def test_a_job_keeps_what_its_client_calls_the_messages(desk: Desk) -> None:
+    """R46: the key of a group says nothing to people."""
+    desk.bury("q", 1)
+    about = "NoStock \N{MIDDLE DOT} out of stock: item <n>"
+    job = desk.begin(f"q{DEAD}", "export", about=about)
+    desk.restart()
+
+    assert desk.call("GET", f"entities/q{DEAD}/jobs/{job['id']}")["about"] == about
+    desk.begin(f"q{DEAD}", "export", status=400, about="x" * 301)
+
+
 def test_what_is_deleted_is_written_before_if_asked(desk: Desk) -> None:
     desk.bury("q", 5)
 

@@ -36,6 +36,7 @@ RATE_MAX: Final = 1_000_000
 WARNINGS_MAX: Final = 10
 KEPT_MAX: Final = 100
 MARK_CHARACTERS_MAX: Final = 100
+ABOUT_CHARACTERS_MAX: Final = 300
 
 
 class Selection(Wish, kw_only=True, frozen=True):
@@ -125,6 +126,10 @@ class NewJob(Body, kw_only=True, frozen=True):
             "messages become dead letters again, unless they have been received."
         ),
     ] = UNSET
+    about: Annotated[
+        Maybe[Annotated[str, Meta(max_length=ABOUT_CHARACTERS_MAX)]],
+        told("What the selected messages have in common, as a text for people; only shown."),
+    ] = UNSET
     is_dry_run: Annotated[
         bool, told("Only check the request, and report what the job would do.")
     ] = False
@@ -160,6 +165,7 @@ class Job(Struct, kw_only=True):
     selection: Selection = Selection()
     edit: Edit | None = None
     mark: Annotated[str, told("The name by which undo finds the messages.")] = ""
+    about: Annotated[str, told("What the messages have in common, as the client called it.")] = ""
 
 
 class Kept(Struct, kw_only=True):

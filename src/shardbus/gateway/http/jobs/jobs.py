@@ -250,6 +250,7 @@ class Jobs:
             selection=new.selection,
             edit=None if new.edit is UNSET else new.edit,
             mark="" if new.mark is UNSET else new.mark,
+            about="" if new.about is UNSET else new.about,
             warnings=self._warnings(place.handle, new, destination),
         )
         lasts = [sequence_number(part.number, part.sent_total) for part in statistics.fragments]

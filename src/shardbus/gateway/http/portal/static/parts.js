@@ -143,11 +143,13 @@ export function codeBlock(text, label = "Text to copy") {
   return h("div", { class: "code-block" }, h("pre", { tabindex: "0", role: "group", "aria-label": label }, h("code", null, text)), copyButton(text));
 }
 
-/** @param {number} part @param {number} all @param {string} label */
-export function progress(part, all, label) {
+/** @param {number} part @param {number} all @param {string} label @param {string} counted what the bar counts, as text */
+export function progress(part, all, label, counted) {
   const share = all > 0 ? Math.min(100, (100 * part) / all) : 0;
-  return h("div", { class: "progress", role: "progressbar", "aria-label": label, "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": String(Math.round(share)) },
-    h("div", { class: "progress-bar", style: { width: `${share}%` } }));
+  return h("div", { class: "progress-row" },
+    h("div", { class: "progress", role: "progressbar", "aria-label": label, "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": String(Math.round(share)), "aria-valuetext": counted },
+      h("div", { class: "progress-bar", style: { width: `${share}%` } })),
+    h("span", { class: "small muted" }, counted));
 }
 
 /** A part of a whole as a thin bar. @param {number} part @param {number} all */

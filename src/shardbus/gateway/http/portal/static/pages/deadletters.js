@@ -20,6 +20,8 @@ const LINES = /** @type {[string, string][]} */ ([["$DeadLetterQueue", "Dead let
 // Between two counts of all letters: at least this long, and this many times as long as one took.
 const RECOUNT_MS = 10_000;
 const RECOUNT_TIMES = 10;
+// As many characters as the API takes.
+const ABOUT_MAX = 300;
 
 /** @param {import("./entity.js").Context} context @returns {import("./entity.js").Tab} */
 export function deadLettersTab(context) {
@@ -65,7 +67,7 @@ class Desk {
   newBrowser(group) {
     return new MessageBrowser({
       line: this.line, target: this.target, place: group ? { segments: [], query: new URLSearchParams() } : this.context.place,
-      group: group && { key: group.key, text: [group.reason || "No reason given", group.description, group.source && `from ${group.source}`].filter(Boolean).join(" · ") },
+      group: group && { key: group.key, text: groupText(group) },
       more: () => ({ view: this.view, line: this.part === LINES[0][0] ? "" : this.part }),
       actions: (message) => [
         button("Resubmit", () => this.begin("resubmit", { numbers: [message.number] }, 1), { kind: "primary" }),
@@ -127,7 +129,14 @@ class Desk {
   begin(action, selection, total, sample, samples) {
     const group = this.groups.get(String(selection.group ?? ""));
     const what = group && total ? `${plural(total, "dead letter")} “${group.reason || "no reason given"}”` : total ? undefined : "the dead letters that fit the filter";
-    openJob({ line: this.line, action, selection, total, sample, samples, what, then: () => this.jobs.refresh() });
+    openJob({ line: this.line, action, selection, total, sample, samples, what, about: this.aboutText(selection), then: () => this.jobs.refresh() });
+  }
+
+  /** What is in common to the dead letters of a group: its key says nothing to people. @param {Record<string, unknown>} selection */
+  aboutText(selection) {
+    const group = this.groups.get(String(selection.group ?? ""));
+    const text = group ? groupText(group) : selection.group ? this.browser.options.group?.text : undefined;
+    return text?.slice(0, ABOUT_MAX);
   }
 
   /** @param {Record<string, unknown>} selection @param {number} total @param {string[]} samples numbers of some of them */
@@ -191,6 +200,11 @@ class Desk {
         h("span", { class: "muted small" }, `enqueued ${ago(group.first_at)}${ago(group.first_at) === ago(group.last_at) ? "" : ` to ${ago(group.last_at)}`}`)),
       h("div", { class: "actions" }, button(`Show ${plural(group.count, "message")}`, () => this.show("list", group), { class: "small" }), this.actions({ group: group.key }, group.count, group.samples)))), { class: "flush" });
   }
+}
+
+/** @param {Group} group */
+function groupText(group) {
+  return [group.reason || "No reason given", group.description, group.source && `from ${group.source}`].filter(Boolean).join(" · ");
 }
 
 /** @param {Map<string, Group>} groups @param {Group} group */

@@ -5,7 +5,7 @@ import { notify, redraw } from "../app.js";
 import { data, isSubscription, loadOverview, shortName, sistersOf, topicOf } from "../data.js";
 import { dialogButtons, openDialog } from "../dialog.js";
 import { h } from "../dom.js";
-import { count, plural, size } from "../format.js";
+import { coarse, count, plural, shortDuration, shortNumber, size, time } from "../format.js";
 import { refreshNow } from "../live.js";
 import { anchor, badge, banner, button, card, checkbox, choice, empty, field, input, loading, moment, progress } from "../parts.js";
 import { entityLink } from "../router.js";
@@ -27,53 +27,111 @@ function jobsPath(line) {
 /** How far a job is. Where a filter selects, only its end knows how many messages it was about. @param {any} job */
 function doneText(job) {
   const members = Object.keys(job.selection ?? {});
-  if (members.every((member) => member === "numbers")) return `${count(job.done)} of ${count(job.selection?.numbers?.length ?? job.total)} done`;
-  return isOver(job) ? `${plural(job.done, "message")} done` : `${count(job.done)} done; ${count(job.examined)} of ${count(job.total)} looked at`;
+  const done = members.every((member) => member === "numbers") ? `${count(job.done)} of ${count(job.selection?.numbers?.length ?? job.total)} done` : `${plural(job.done, "message")} done`;
+  return `${done}${job.skipped ? `, ${count(job.skipped)} skipped` : ""}${job.restarts ? `, continued after ${plural(job.restarts, "restart")}` : ""}.`;
 }
 
-/** @param {any} job @param {() => unknown} refresh */
-function jobCard(job, refresh) {
+const NARROWED = /** @type {Record<string, (value: any) => string>} */ ({
+  numbers: (numbers) => (numbers.length === 1 ? `message ${shortNumber(numbers[0])}` : `${count(numbers.length)} chosen messages`),
+  group: (key) => `group ${key}`,
+  reason: (reason) => `reason “${reason}”`,
+  where: (condition) => condition,
+  text: (text) => `text “${text}”`,
+  states: (states) => states.join(" or "),
+  session_id: (id) => `session ${id}`,
+  fragments: (numbers) => `fragment ${numbers.join(", ")}`,
+  enqueued_after: (at) => `enqueued after ${time(at)}`,
+  enqueued_before: (at) => `enqueued before ${time(at)}`,
+});
+
+/** Which messages a job is about. @param {any} job */
+function selectionText(job) {
+  const selection = { ...job.selection };
+  if (job.about) delete selection.group;
+  const parts = Object.keys(selection).map((member) => NARROWED[member]?.(selection[member]) ?? member);
+  return [job.about, ...parts].filter(Boolean).join("; ") || "all messages";
+}
+
+/** How long a job took, or works. @param {any} job */
+function lengthText(job) {
+  const ms = Math.max(0, (job.ended_at ? Date.parse(job.ended_at) : Date.now()) - Date.parse(job.began_at));
+  return job.ended_at ? `took ${shortDuration(ms)}` : `for ${coarse(ms)}`;
+}
+
+const LOOKS = /** @type {Record<string, "good" | "warn" | "bad" | "accent">} */ ({ done: "good", failed: "bad", stopped: "warn" });
+
+/** @param {any} job @param {() => unknown} refresh @param {boolean} isFolded */
+function jobCard(job, refresh, isFolded) {
   const path = `${jobsPath(job.entity)}/${encodeURIComponent(job.id)}`;
   const [verb, past] = VERBS[job.action] ?? [job.action, job.action];
-  const looks = /** @type {Record<string, "good" | "warn" | "bad" | "accent">} */ ({ done: "good", failed: "bad", stopped: "warn" });
-  return h("div", { class: "group", key: job.id },
-    h("div", { class: "group-head" }, h("strong", null, isOver(job) ? past : verb), badge(job.state, looks[job.state] ?? "accent"),
-      h("span", { class: "why" }, anchor(entityLink(job.entity.replace(/\/\$.*$/, ""), "dead-letters"), job.entity), job.destination ? [" → ", anchor(entityLink(job.destination), job.destination)] : null),
-      h("span", { class: "muted small" }, moment(job.began_at)),
-      h("div", { class: "actions" },
-        job.export_bytes && isOver(job) ? button(`Download ${size(job.export_bytes)}`, () => download(`${path}/export`, `${job.id}.jsonl`), { class: "small" }) : null,
-        isOver(job) ? button("Forget", async () => { await del(path); await refresh(); }, { class: "small" }) : button("Stop", async () => { await post(`${path}/stop`); await refresh(); }, { class: "small", kind: "danger", disabled: job.state === "stopping" }))),
-    isOver(job) ? null : progress(job.examined, job.total, `${verb} ${job.entity}`),
-    h("p", { class: "small muted", role: "status" }, doneText(job), job.skipped ? `, ${count(job.skipped)} skipped` : "", job.failed ? `, ${count(job.failed)} failed` : "", job.restarts ? `, continued after ${plural(job.restarts, "restart")}` : "", "."),
+  const about = h("span", { class: "break" }, selectionText(job));
+  const where = h("span", { class: "why" }, anchor(entityLink(job.entity.replace(/\/\$.*$/, ""), "dead-letters"), job.entity), job.destination ? [" → ", anchor(entityLink(job.destination), job.destination)] : null);
+  const more = [
     job.error ? h("p", { class: "field-error" }, job.error) : null,
-    job.warnings?.length ? banner("warn", job.warnings.join(" ")) : null);
+    job.warnings?.length ? banner("warn", job.warnings.join(" ")) : null];
+  if (!isOver(job)) {
+    return h("div", { class: "group", key: job.id },
+      h("div", { class: "group-head" }, h("strong", null, verb), badge(job.state, "accent"), where, about, h("span", { class: "muted small" }, lengthText(job)),
+        h("div", { class: "actions" }, button("Stop", async () => { await post(`${path}/stop`); await refresh(); }, { class: "small", kind: "danger", disabled: job.state === "stopping" }))),
+      progress(job.examined, job.total, `${verb} ${job.entity}`, `looked at ${count(job.examined)} of ${plural(job.total, "message")}`),
+      h("p", { class: "small muted", role: "status" }, doneText(job)), more);
+  }
+  return h("details", { class: "group", key: `ended-${job.id}`, open: !isFolded },
+    h("summary", null, h("span", { class: "group-head" }, h("strong", null, past), badge(job.state, LOOKS[job.state]), about, h("span", { class: "muted small" }, `${doneText(job)} ${lengthText(job)}`))),
+    h("div", { class: "group-head" }, where, h("span", { class: "muted small" }, "began ", moment(job.began_at)),
+      h("div", { class: "actions" },
+        job.export_bytes ? button(`Download ${size(job.export_bytes)}`, () => download(`${path}/export`, `${job.id}.jsonl`), { class: "small" }) : null,
+        button("Forget", async () => { await del(path); await refresh(); }, { class: "small" }))), more);
+}
+
+/** The jobs of a page: those that had ended before it was opened are folded. */
+class JobList {
+  constructor() {
+    /** @type {any[] | null} */
+    this.jobs = null;
+    /** @type {Set<string>} */
+    this.old = new Set();
+  }
+
+  /** @param {any[]} jobs */
+  take(jobs) {
+    if (!this.jobs) this.old = new Set(jobs.filter(isOver).map((job) => job.id));
+    this.jobs = jobs;
+  }
+
+  /** @param {() => unknown} refresh @param {boolean} [isShort] the old ones are one line */
+  cards(refresh, isShort = false) {
+    const drawn = (/** @type {any} */ job) => jobCard(job, refresh, this.old.has(job.id));
+    const jobs = this.jobs ?? [];
+    const old = isShort ? jobs.filter((job) => this.old.has(job.id)) : [];
+    const others = jobs.filter((job) => !old.includes(job)).map(drawn);
+    return old.length ? [others, h("details", { class: "ended", key: "ended" }, h("summary", null, plural(old.length, "earlier job")), old.map(drawn))] : others;
+  }
 }
 
 /** The jobs of one line, above its messages. @param {string} line */
 export function jobCards(line) {
-  /** @type {any[]} */
-  let jobs = [];
-  const refresh = async () => { jobs = (await get(jobsPath(line))).jobs; redraw(); };
+  const list = new JobList();
+  const refresh = async () => { list.take((await get(jobsPath(line))).jobs); redraw(); };
   return {
     refresh,
-    all: () => jobs,
-    draw: () => (jobs.length ? card("Jobs", jobs.map((job) => jobCard(job, refresh)), { class: "flush" }) : null),
+    all: () => list.jobs ?? [],
+    draw: () => (list.jobs?.length ? card("Jobs", list.cards(refresh, true), { class: "flush" }) : null),
   };
 }
 
 /** @returns {import("../app.js").Page} */
 export function jobsPage() {
-  /** @type {any[] | null} */
-  let jobs = null;
+  const list = new JobList();
   const refresh = async () => {
     const [found] = await Promise.all([get("jobs"), loadOverview()]);
-    jobs = found.jobs;
+    list.take(found.jobs);
   };
   return {
     title: "Jobs", refresh,
     view: () => [
       h("div", { class: "page-head" }, h("div", { class: "titles" }, h("h1", null, "Jobs"), h("p", { class: "muted" }, "The server runs jobs: they continue when this page is closed, and after a restart."))),
-      !jobs ? loading() : jobs.length ? card("", jobs.map((job) => jobCard(job, refresh)), { class: "flush" })
+      !list.jobs ? loading() : list.jobs.length ? card("", list.cards(refresh), { class: "flush" })
         : card("", empty("No jobs", "Resubmit, move, delete or export messages in the dead-letter desk or the messages of an entity: the work appears here.")),
     ],
   };
@@ -85,6 +143,7 @@ export function jobsPage() {
  * @property {"resubmit" | "move" | "delete" | "export"} action
  * @property {Record<string, unknown>} selection
  * @property {number} total how many messages it is about
+ * @property {string} [about] what selects them, for the job's card
  * @property {string} [what] what they are, where that is not their number
  * @property {any} [sample] a message in full: the job begins with a dialog to edit
  * @property {string[]} [samples] numbers of messages on which an edit is tried
@@ -116,6 +175,7 @@ export function openJob(wanted) {
   const begin = async () => {
     /** @type {Record<string, unknown>} */
     const body = { action, selection };
+    if (wanted.about) body.about = wanted.about;
     if (action === "move") body.destination = state.destination;
     if (isOfTopic && state.where === "own") body.destination = own;
     if (state.hasBackup && action !== "export") body.backup = true;

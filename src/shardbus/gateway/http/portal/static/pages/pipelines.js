@@ -6,7 +6,7 @@ import { command } from "../commands.js";
 import { data, loadOverview } from "../data.js";
 import { confirm, dialogButtons, openDialog } from "../dialog.js";
 import { h } from "../dom.js";
-import { ago, compact, count, duration, rate, sentence } from "../format.js";
+import { ago, compact, count, duration, plural, rate, sentence } from "../format.js";
 import { refreshNow } from "../live.js";
 import { anchor, badge, banner, button, card, checkbox, choice, codeBlock, empty, facts, field, figure, icon, input, loading, progress, select } from "../parts.js";
 import { band, plot } from "../plot.js";
@@ -69,7 +69,7 @@ export function pipelinePage(name) {
           figure("Waiting", done.at ? count(done.backlog) : "–", done.at ? "when the last batch ended" : "known after the first batch", { class: done.backlog > 100_000 ? "warn" : "" }),
           figure("Batch", done.batch_ms ? duration(done.batch_ms) : "–", `number ${count(done.batch)}, ${count(done.rows)} rows`),
           figure("Starts", count(pipeline.starts), "of its driver")),
-        done.rows_planned ? progress(done.rows_total, done.rows_planned, `Progress of ${name}`) : null,
+        done.rows_planned ? progress(done.rows_total, done.rows_planned, `Progress of ${name}`, `${count(done.rows_total)} of ${plural(done.rows_planned, "row")}`) : null,
         h("div", { class: "row" }, choice("Time", [["5s", "Last hour"], ["1m", "Last day"]], state.step, (value) => { state.step = value; state.history = null; refreshNow(); }), h("span", { class: "spring" }),
           anchor(entityLink(pipeline.entity.replace(/\/\$.*$/, ""), "report"), `Report on ${pipeline.entity.replace(/\/\$.*$/, "")}`)),
         card("", band({ id: `${name}-states`, title: "States", history, looks: LOOKS })),
