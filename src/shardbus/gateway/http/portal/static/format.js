@@ -29,6 +29,9 @@ export function compact(value) {
   return String(value);
 }
 
+/** The time over which the overview takes rates; plots take means of their steps. */
+export const RATE_TIME = "the last 2 s";
+
 /** @param {number | null | undefined} value */
 export function rate(value) {
   if (value === null || value === undefined) return "–";

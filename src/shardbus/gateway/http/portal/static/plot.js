@@ -2,7 +2,7 @@
 
 import { redraw } from "./app.js";
 import { h } from "./dom.js";
-import { clock } from "./format.js";
+import { clock, duration } from "./format.js";
 import { table } from "./table.js";
 
 /** @typedef {{step_ms: number, first_at: string, count: number, series: Record<string, (number | null)[]>}} History */
@@ -39,17 +39,22 @@ function stateOf(id) {
 }
 
 /**
- * @param {{id: string, title: string, history: History | null, lines: Line[], format: (value: number) => string, least?: number, isTime?: boolean}} given
+ * @param {{id: string, title: string, history: History | null, lines: Line[], format: (value: number) => string, least?: number, isTime?: boolean, note?: string}} given
  *   `least` is the lowest top of the scale; with `isTime` values are milliseconds
  */
-export function plot({ id, title, history, lines, format, least = 1, isTime = false }) {
+export function plot({ id, title, history, lines, format, least = 1, isTime = false, note = "" }) {
   const state = stateOf(id);
   const known = history && history.count > 0 ? history : null;
   return h("figure", { class: "plot", key: id, role: "group", "aria-label": title, style: { margin: "0" } },
-    h("div", { class: "plot-head" }, h("h2", null, title), lines.map((line) => legend(line, known, state.at, format))),
+    h("div", { class: "plot-head" }, h("h2", null, title), note ? h("span", { class: "muted small" }, note) : null, lines.map((line) => legend(line, known, state.at, format))),
     h("div", { "data-plot": id, onmount: (/** @type {Element} */ element) => observer.observe(element), onremove: (/** @type {Element} */ element) => observer.unobserve(element) },
       known ? picture(state, title, known, lines, format, { least, isTime }) : h("p", { class: "muted small" }, "No samples yet: the first comes after five seconds.")),
     known ? twin(state, title, known, lines, format) : null);
+}
+
+/** How the rates of a history are taken. @param {History | null} history */
+export function meanText(history) {
+  return history ? `means of ${duration(history.step_ms)}` : "";
 }
 
 /** @param {Line} line @param {History | null} history @param {number | null} at @param {(value: number) => string} format */

@@ -4,9 +4,9 @@ import { get } from "../api.js";
 import { command } from "../commands.js";
 import { data, loadOverview, sizeMaxText } from "../data.js";
 import { h } from "../dom.js";
-import { ago, atLeast, compact, coarse, count, plural, rate, size } from "../format.js";
+import { ago, atLeast, compact, coarse, count, percent, plural, rate, RATE_TIME, size } from "../format.js";
 import { anchor, badge, banner, card, codeBlock, empty, figure, loading } from "../parts.js";
-import { plot } from "../plot.js";
+import { meanText, plot } from "../plot.js";
 import { entityLink, link } from "../router.js";
 import { table } from "../table.js";
 import { nameCell } from "./entities.js";
@@ -61,8 +61,8 @@ function figures(overview) {
   const serving = brokers.filter((broker) => broker.state === "available").length;
   return h("div", { class: "figures" },
     figure("Active messages", atLeast(totals.active, totals.is_partial), `${count(totals.scheduled)} scheduled, ${count(totals.deferred)} deferred`, { href: link(["entities"]) }),
-    figure("In", rate(totals.in_per_s), "messages stored"),
-    figure("Out", rate(totals.out_per_s), "messages completed or gone"),
+    figure("In", rate(totals.in_per_s), `stored in ${RATE_TIME}`),
+    figure("Out", rate(totals.out_per_s), `completed or gone in ${RATE_TIME}`),
     figure("Dead letters", atLeast(totals.dead_letter, totals.is_partial), totals.dead_letter ? "see below" : "none", { class: totals.dead_letter ? "bad" : "", href: link(["entities"], { sort: "dead_letter" }) }),
     figure("Entities", count(namespace.entities), `of ${count(namespace.entities_max)}; ${count(namespace.partitioned_entities)} partitioned`, { href: link(["entities"]) }),
     figure("Stored", size(totals.size_bytes), `of ${size(overview.entities.filter((row) => row.kind !== "subscription").reduce((sum, row) => sum + row.size_bytes_max, 0))} at most`, { href: link(["entities"], { sort: "size" }) }),
@@ -87,7 +87,7 @@ function body(overview, history) {
   const dead = rows.filter((row) => row.dead_letter + row.transfer_dead_letter > 0).sort((a, b) => b.dead_letter - a.dead_letter).slice(0, TOP);
   return [
     h("div", { class: "grid" },
-      card("", plot({ id: "overview-rates", title: "Messages per second", history, format: rate, lines: [{ member: "in_per_s", name: "In", class: "in" }, { member: "out_per_s", name: "Out", class: "out" }] })),
+      card("", plot({ id: "overview-rates", title: "Messages per second", note: meanText(history), history, format: rate, lines: [{ member: "in_per_s", name: "In", class: "in" }, { member: "out_per_s", name: "Out", class: "out" }] })),
       card("", plot({ id: "overview-depth", title: "Active messages", history, format: compact, lines: [{ member: "active", name: "Active", class: "plain" }], least: 10 }))),
     h("div", { class: dead.length ? "grid start" : "stack" },
       card("Most messages waiting", deepest.length ? table({ label: "Entities with the most messages", rows: deepest, key: (row) => row.name, columns: [

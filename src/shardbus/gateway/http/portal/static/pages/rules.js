@@ -14,6 +14,7 @@ import { table } from "../table.js";
 /** @typedef {{name: string, kind: string, expression: string, parameters: Value[], fields: [string, string][], properties: Value[], action: string, actionParameters: Value[]}} Draft */
 
 const TEST_COUNT = 200;
+const SHOWN_MAX = 50;
 // As many as the API takes.
 const SOURCES_MAX = 8;
 const CHECK_MS = 350;
@@ -198,9 +199,10 @@ function results(test) {
   const { result } = test;
   if (!result || result.syntax_error) return null;
   const looks = /** @type {Record<string, "good" | "plain" | "bad">} */ ({ matched: "good", not_matched: "plain", error: "bad" });
-  const shown = [...result.results].sort((a, b) => Number(a.outcome === "not_matched") - Number(b.outcome === "not_matched")).slice(0, 50);
+  const shown = [...result.results].sort((a, b) => Number(a.outcome === "not_matched") - Number(b.outcome === "not_matched")).slice(0, SHOWN_MAX);
   return card("Tried on the last messages", [
     h("p", { role: "status" }, h("strong", null, `${count(result.matched)} of ${plural(result.examined, "message")} match`), result.failed ? `, ${count(result.failed)} fail` : "", result.examined ? "." : ": none of the topic's subscriptions has a message to try it on."),
+    shown.length < result.examined ? h("p", { class: "muted small" }, `The table shows ${count(shown.length)} of the ${plural(result.examined, "message")}: first those that match or fail.`) : null,
     shown.length ? table({ label: "Results of the test", rows: shown, key: (one) => `${one.source} ${one.number}`, columns: [
       { title: "Message", isHead: true, cell: (one) => h("span", { class: "mono", title: one.number }, shortNumber(one.number)) },
       { title: "Of", class: "wide break", cell: (one) => one.source },

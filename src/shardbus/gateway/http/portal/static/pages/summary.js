@@ -4,9 +4,9 @@ import { get } from "../api.js";
 import { command } from "../commands.js";
 import { rowOf, data, loadSystem } from "../data.js";
 import { h } from "../dom.js";
-import { ago, atLeast, compact, count, duration, megabytes, percent, plural, rate, shortDuration, size } from "../format.js";
+import { ago, atLeast, compact, count, duration, megabytes, percent, plural, rate, RATE_TIME, shortDuration, size } from "../format.js";
 import { card, choice, codeBlock, empty, facts, figure, meter, moment } from "../parts.js";
-import { plot } from "../plot.js";
+import { meanText, plot } from "../plot.js";
 import { entityLink, link } from "../router.js";
 import { table } from "../table.js";
 import { openSend } from "./send.js";
@@ -69,8 +69,8 @@ function figures({ name, entity }) {
       : figure("Active", atLeast(runtime.active, runtime.is_partial), `${count(runtime.deferred)} deferred`, { href: entityLink(name, "messages") }),
     isTopic ? null : figure("Dead letters", atLeast(runtime.dead_letter, runtime.is_partial), runtime.transfer_dead_letter ? `${count(runtime.transfer_dead_letter)} could not be forwarded` : "", { class: runtime.dead_letter ? "bad" : "", href: entityLink(name, "dead-letters") }),
     figure("Scheduled", atLeast(runtime.scheduled, runtime.is_partial), "for later", entity.kind === "subscription" ? {} : { href: entityLink(name, "scheduled") }),
-    figure("In", rate(row?.in_per_s), `${count(runtime.sent_total)} ever`),
-    isTopic ? null : figure("Out", rate(row?.out_per_s), row?.receivers ? plural(row.receivers, "receiver") : "completed or gone"),
+    figure("In", rate(row?.in_per_s), `in ${RATE_TIME}; ${count(runtime.sent_total)} ever`),
+    isTopic ? null : figure("Out", rate(row?.out_per_s), `in ${RATE_TIME}; ${row?.receivers ? plural(row.receivers, "receiver") : "completed or gone"}`),
     isTopic ? null : figure("Oldest message", row?.oldest_at ? ago(row.oldest_at).replace(" ago", "") : "–", row?.oldest_at ? "waiting" : "nothing waits"),
     figure("Size", size(runtime.size_bytes), [meter(runtime.size_bytes, runtime.size_bytes_max), ` ${percent(runtime.size_bytes, runtime.size_bytes_max)} of ${size(runtime.size_bytes_max)}`]));
 }
@@ -78,7 +78,7 @@ function figures({ name, entity }) {
 /** @param {any} entity @param {import("../plot.js").History | null} history */
 function plots(entity, history) {
   const id = entity.name;
-  const rates = plot({ id: `${id}-rates`, title: "Messages per second", history, format: rate, lines: [{ member: "in_per_s", name: "In", class: "in" }, ...(entity.kind === "topic" ? [] : [{ member: "out_per_s", name: "Out", class: "out" }])] });
+  const rates = plot({ id: `${id}-rates`, title: "Messages per second", note: meanText(history), history, format: rate, lines: [{ member: "in_per_s", name: "In", class: "in" }, ...(entity.kind === "topic" ? [] : [{ member: "out_per_s", name: "Out", class: "out" }])] });
   if (entity.kind === "topic") return h("div", { class: "grid" }, card("", rates), card("", plot({ id: `${id}-size`, title: "Size", history, format: size, lines: [{ member: "size_bytes", name: "Size", class: "plain" }], least: 1024 })));
   return h("div", { class: "grid three" }, card("", rates),
     card("", plot({ id: `${id}-depth`, title: "Depth", history, format: compact, least: 10, lines: [{ member: "active", name: "Active", class: "plain" }, { member: "dead_letter", name: "Dead letters", class: "dead" }] })),
