@@ -81,6 +81,40 @@ def test_rates_are_those_of_the_last_second(web: Web) -> None:
     assert (still["in_per_s"], still["out_per_s"], still["active"]) == (0.0, 0.0, 6)
 
 
+def test_each_broker_tells_the_messages_and_rates_of_its_fragments(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R45: what a topic passes on is counted where it waits."""
+    web.create_topic("news")
+    web.subscribe("news", "eu")
+    show(web)
+    for _ in range(4):
+        web.send("many")
+    web.send("news")
+    later(web)
+
+    [busy] = brokers(show(web))
+    totals = show(web)["totals"]
+    assert isinstance(totals, dict)
+    assert (busy["active"], totals["active"]) == (5, 5)
+    assert busy["in_per_s"] == pytest.approx(totals["in_per_s"], abs=0.2)
+    assert totals["in_per_s"] > 4 and busy["out_per_s"] == 0
+
+    async def out(since: int) -> Survey:
+        raise Unavailable("broker b0 is out")
+
+    monkeypatch.setattr(web.broker, "survey", out)
+    later(web)
+    [gone] = brokers(show(web))
+    assert (gone["active"], gone["in_per_s"], gone["out_per_s"]) == (None, None, None)
+
+
+def brokers(document: Json) -> list[Json]:
+    found = document["brokers"]
+    assert isinstance(found, list)
+    return found
+
+
 def test_what_has_not_changed_is_not_sent_again(web: Web) -> None:
     first = web.fetch("GET", "/api/v1/overview")
     etag = header(first, "ETag")
@@ -240,40 +274,6 @@ def test_history_continues_after_a_moment(web: Web) -> None:
     assert (first["count"], more["count"]) == (4, 1)
 
 
-def last_of(document: Json) -> str:
-    first = datetime.fromisoformat(str(document["first_at"]))
-    steps = int(str(document["count"])) - 1
-    last = first + timedelta(milliseconds=int(str(document["step_ms"])) * steps)
-    return last.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-
-
-@pytest.mark.parametrize("query", ["step=7s", "since=yesterday", "stp=5s"])
-def test_a_wrong_question_about_history_is_refused(web: Web, query: str) -> None:
-    assert web.fetch("GET", f"/api/v1/history?{query}").status == 400
-
-
-def test_history_has_a_minute_for_twelve_steps() -> None:
-    history = History(("rate", "depth"), averaged=1)
-    for step in range(1, 3 * COARSE_STEPS + 1):
-        history.advance(step * 5_000)
-        history.record("a", (12.0 if step <= COARSE_STEPS else 0.0, float(step)))
-
-    assert history.coarse("a", 10) == [[12.0, 0.0, 0.0], [12.0, 24.0, 36.0]]
-
-
-def test_history_keeps_an_hour_and_what_stands_still_costs_nothing() -> None:
-    history = History(("rate",), averaged=1)
-    for step in range(1, 3 * FINE_COUNT):
-        history.advance(step * 5_000)
-        history.record("busy", (float(step),))
-        history.record("idle", (7.0,))
-
-    [busy], [idle] = history.fine("busy", 9_999), history.fine("idle", 9_999)
-    assert len(busy) == len(idle) == FINE_COUNT
-    assert (busy[-1], busy[0]) == (3.0 * FINE_COUNT - 1, 2.0 * FINE_COUNT)
-    assert set(idle) == {7.0}
-    assert history.row_count < FINE_COUNT + 64 + 3 * FINE_COUNT // COARSE_STEPS + 5
-
 @pytest.mark.parametrize("path", ["history", "entities/q/history", "pipelines/archive/history"])
 def test_history_is_written_once_a_step_and_sent_where_it_is_not_known(
     web: Web, path: str, monkeypatch: pytest.MonkeyPatch
@@ -347,6 +347,40 @@ def test_a_snapshot_that_was_not_asked_for_makes_room() -> None:
 
     assert written == ["a", "b", "c", "b"]
 
+
+def last_of(document: Json) -> str:
+    first = datetime.fromisoformat(str(document["first_at"]))
+    steps = int(str(document["count"])) - 1
+    last = first + timedelta(milliseconds=int(str(document["step_ms"])) * steps)
+    return last.strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+@pytest.mark.parametrize("query", ["step=7s", "since=yesterday", "stp=5s"])
+def test_a_wrong_question_about_history_is_refused(web: Web, query: str) -> None:
+    assert web.fetch("GET", f"/api/v1/history?{query}").status == 400
+
+
+def test_history_has_a_minute_for_twelve_steps() -> None:
+    history = History(("rate", "depth"), averaged=1)
+    for step in range(1, 3 * COARSE_STEPS + 1):
+        history.advance(step * 5_000)
+        history.record("a", (12.0 if step <= COARSE_STEPS else 0.0, float(step)))
+
+    assert history.coarse("a", 10) == [[12.0, 0.0, 0.0], [12.0, 24.0, 36.0]]
+
+
+def test_history_keeps_an_hour_and_what_stands_still_costs_nothing() -> None:
+    history = History(("rate",), averaged=1)
+    for step in range(1, 3 * FINE_COUNT):
+        history.advance(step * 5_000)
+        history.record("busy", (float(step),))
+        history.record("idle", (7.0,))
+
+    [busy], [idle] = history.fine("busy", 9_999), history.fine("idle", 9_999)
+    assert len(busy) == len(idle) == FINE_COUNT
+    assert (busy[-1], busy[0]) == (3.0 * FINE_COUNT - 1, 2.0 * FINE_COUNT)
+    assert set(idle) == {7.0}
+    assert history.row_count < FINE_COUNT + 64 + 3 * FINE_COUNT // COARSE_STEPS + 5
 
 
 def test_history_forgets_what_stood_still_for_longest_when_there_is_too_much() -> None:

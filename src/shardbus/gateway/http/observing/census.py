@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final, final
 
 from shardbus.broker.bus import Bus
@@ -19,8 +20,23 @@ Key = tuple[int, int]
 
 
 @final
+class BrokerLoad:
+    """Active messages at a broker, and messages per second to and from it."""
+
+    def __init__(self) -> None:
+        self.active = 0
+        self.in_per_s = 0.0
+        self.out_per_s = 0.0
+
+    def add(self, active: int, in_per_s: float, out_per_s: float) -> None:
+        self.active += active
+        self.in_per_s += in_per_s
+        self.out_per_s += out_per_s
+
+
+@final
 class EntityCount:
-    """The sums over the fragments of an entity that could be counted.
+    """The sums over the fragments of an entity that could be counted, and those by broker.
 
     Rates are messages per second between the last two refreshes. `arrived` and `departed` only
     rise. `oldest_ms` is NEVER_MS if nothing waits or that is not known.
@@ -40,6 +56,7 @@ class EntityCount:
         self.fragments_out = 0
         self.is_partial = False
         self.is_limited = False
+        self.loads: dict[int, BrokerLoad] = {}
 
     def add(self, row: FragmentRow) -> None:
         self.active += row.active
@@ -123,6 +140,17 @@ class Census:
         counted = self._add_up(entity)
         self._counts[entity.entity_id] = (entity, counted)
         return counted
+
+    def load(self, index: int, entities: Iterable[Entity]) -> BrokerLoad | None:
+        """What a broker has of these entities; None while it cannot be asked."""
+        if self.outages[index]:
+            return None
+        found = BrokerLoad()
+        for entity in entities:
+            part = self.count(entity).loads.get(index)
+            if part is not None:
+                found.add(part.active, part.in_per_s, part.out_per_s)
+        return found
 
     def moved(self, entity_id: int) -> tuple[int, int]:
         """How many messages have come and gone; two readings give a rate over any time."""
@@ -215,6 +243,8 @@ class Census:
                 in_per_s, out_per_s = self.rate(entity.entity_id, home.number)
                 found.in_per_s += in_per_s
                 found.out_per_s += out_per_s
+                load = found.loads.setdefault(home.broker_index, BrokerLoad())
+                load.add(row.active, in_per_s, out_per_s)
             is_out = row is None or row.state == OUT
             found.fragments_out += is_out
             found.is_limited |= is_out or bool(row is not None and row.reason)

@@ -19,7 +19,7 @@ from shardbus.core.namespace.property import QUEUE, SUBSCRIPTION, TOPIC
 from shardbus.gateway.http.document import Count, Moment, one_of, told, write
 from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.observing import broker_health
-from shardbus.gateway.http.observing.broker_health import Brokers, is_serving
+from shardbus.gateway.http.observing.broker_health import BrokerHealth, Brokers, is_serving
 from shardbus.gateway.http.observing.census import Census, EntityCount
 from shardbus.gateway.http.observing.history import FINE_MS, History
 from shardbus.gateway.http.observing.snapshot import Snapshot, tag_of
@@ -114,6 +114,9 @@ class OverviewBroker(Struct, kw_only=True):
     reason: str
     fragments: Annotated[Count, told("Fragments in use.")]
     fragments_out: Count
+    active: Annotated[Count | None, told("Active messages; null while the broker cannot be asked.")]
+    in_per_s: _Rate
+    out_per_s: _Rate
 
 
 class Overview(Struct, kw_only=True):
@@ -273,20 +276,33 @@ class Overviews:
                 status=status if is_serving(brokers) else "unavailable",
                 reasons=reasons[:REASONS_MAX],
             ),
-            brokers=[
+            brokers=self._broker_documents(brokers, entities),
+            totals=_totals(shown),
+            entities=shown,
+            entities_left_out=max(0, len(entities) - ENTITIES_MAX),
+        )
+
+    def _broker_documents(
+        self, brokers: Sequence[BrokerHealth], entities: Sequence[Entity]
+    ) -> list[OverviewBroker]:
+        # As in the totals: the subscriptions of a topic have its messages.
+        holding = [each for each in entities if not each.is_topic()]
+        found = []
+        for index, broker in enumerate(brokers):
+            load = self.census.load(index, holding)
+            found.append(
                 OverviewBroker(
                     name=broker.name,
                     state=broker.state,
                     reason=broker.outage or broker.shortage,
                     fragments=broker.fragments_in_use,
                     fragments_out=len(broker.out),
+                    active=None if load is None else load.active,
+                    in_per_s=None if load is None else round(load.in_per_s, 1),
+                    out_per_s=None if load is None else round(load.out_per_s, 1),
                 )
-                for broker in brokers
-            ],
-            totals=_totals(shown),
-            entities=shown,
-            entities_left_out=max(0, len(entities) - ENTITIES_MAX),
-        )
+            )
+        return found
 
     def _entity(self, entity: Entity) -> OverviewEntity:
         counted, receivers = self.census.count(entity), self._receivers(entity)

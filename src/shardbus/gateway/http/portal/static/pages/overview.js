@@ -111,14 +111,25 @@ function body(overview, history) {
 function skew(overview) {
   const { brokers } = overview;
   if (!brokers.length) return null;
-  const most = Math.max(...brokers.map((broker) => broker.fragments));
+  const all = { messages: 0, fragments: 0 };
+  for (const broker of brokers) {
+    all.messages += broker.active ?? 0;
+    all.fragments += broker.fragments;
+  }
   return card("Brokers", table({ label: "Brokers", rows: brokers, key: (broker) => broker.name, columns: [
     { title: "Broker", isHead: true, cell: (broker) => broker.name },
     { title: "State", cell: (broker) => badge(broker.state, broker.state === "available" ? "good" : "bad", broker.reason) },
-    { title: "Fragments", class: "number", cell: (broker) => count(broker.fragments) },
-    { title: "Do not serve", class: "number", cell: (broker) => (broker.fragments_out ? h("span", { class: "badnum" }, count(broker.fragments_out)) : h("span", { class: "zero" }, "0")) },
-    { title: "Share", class: "wide", cell: (broker) => h("span", { class: "meter", "aria-hidden": "true" }, h("span", { style: { width: `${most ? (100 * broker.fragments) / most : 0}%` } })) },
+    { title: "Messages", class: "number", cell: (broker) => part(broker.active, all.messages) },
+    { title: "In/s", class: "number wide", cell: (broker) => rate(broker.in_per_s) },
+    { title: "Out/s", class: "number wide", cell: (broker) => rate(broker.out_per_s) },
+    { title: "Fragments", class: "number", cell: (broker) => part(broker.fragments, all.fragments) },
+    { title: "Do not serve", class: "number wide", cell: (broker) => (broker.fragments_out ? h("span", { class: "badnum" }, count(broker.fragments_out)) : h("span", { class: "zero" }, "0")) },
     { title: "Reason", class: "wide break", cell: (broker) => broker.reason || "" },
   ] }), { class: "flush" });
 }
 
+/** A number and its share of all brokers. @param {number | null} value @param {number} all */
+function part(value, all) {
+  if (value === null) return "–";
+  return [count(value), " ", h("span", { class: "meter", "aria-hidden": "true" }, h("span", { style: { width: `${all ? (100 * value) / all : 0}%` } })), h("span", { class: "muted small" }, ` ${percent(value, all)}`)];
+}
