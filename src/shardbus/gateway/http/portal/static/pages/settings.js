@@ -6,7 +6,7 @@ import { data, loadProperties, managedPath } from "../data.js";
 import { confirm } from "../dialog.js";
 import { h } from "../dom.js";
 import { changed, isRight, newForm, propertyField } from "../form.js";
-import { count, megabytes } from "../format.js";
+import { count, megabytes, plural } from "../format.js";
 import { refreshNow } from "../live.js";
 import { button, card, errorBox, loading } from "../parts.js";
 import { go, link } from "../router.js";
@@ -77,7 +77,7 @@ function remove({ name, entity }) {
   const { runtime } = entity;
   confirm({
     title: `Delete ${name}?`, word: name, label: `Delete the ${entity.kind} for ever`,
-    text: [h("p", null, entity.kind === "topic" ? `It has ${count(runtime.subscriptions)} subscriptions, whose messages are deleted too.` : `It has ${count(runtime.active)} active messages, ${count(runtime.dead_letter)} dead letters and ${count(runtime.scheduled)} scheduled messages.`), h("p", null, "This can be undone only with a backup.")],
+    text: [h("p", null, entity.kind === "topic" ? `It has ${plural(runtime.subscriptions, "subscription")}, whose messages are deleted too.` : `It has ${count(runtime.active)} active messages, ${count(runtime.dead_letter)} dead letters and ${count(runtime.scheduled)} scheduled messages.`), h("p", null, "This can be undone only with a backup.")],
     action: async () => {
       await del(managedPath(entity.kind, name));
       notify(`Deleted ${name}.`);
