@@ -47,7 +47,7 @@ def test_a_card_of_a_job_says_what_it_is_about_and_counts(portal: Portal, api: A
     group.get_by_role("button", name="Export").click()
     portal.dialog().get_by_role("button", name="Export", exact=True).click()
     ended = portal.page.locator("details.group", has_text="NoStock \N{MIDDLE DOT} no item <n>")
-    ended.get_by_text(re.compile(f"{LETTERS} messages done. took")).wait_for()
+    ended.get_by_text(re.compile(f"{LETTERS} messages done. Took")).wait_for()
     assert portal.findings() == []
 
     selection = {"reason": "NoStock", "text": "order"}

@@ -30,7 +30,9 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 ROWS_MAX: Final = 20_000
 ROWS_DEFAULT: Final = 1_000
 _CURSOR: Final = re.compile(r"([0-9]{1,5})\.([0-9]{1,18})", re.ASCII)
-_AFTER: Final = Parameter("after", "query", "The `next` member of the previous page.", example="0.0")
+_AFTER: Final = Parameter(
+    "after", "query", "The `next` member of the previous page.", example="0.0"
+)
 _ROWS: Final = Parameter(
     "rows",
     "query",

@@ -55,7 +55,7 @@ function selectionText(job) {
 /** How long a job took, or works. @param {any} job */
 function lengthText(job) {
   const ms = Math.max(0, (job.ended_at ? Date.parse(job.ended_at) : Date.now()) - Date.parse(job.began_at));
-  return job.ended_at ? `took ${shortDuration(ms)}` : `for ${coarse(ms)}`;
+  return job.ended_at ? `Took ${shortDuration(ms)}` : `for ${coarse(ms)}`;
 }
 
 const LOOKS = /** @type {Record<string, "good" | "warn" | "bad" | "accent">} */ ({ done: "good", failed: "bad", stopped: "warn" });
