@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -216,9 +217,11 @@ def test_the_plugin_is_found_by_pytest_once_it_is_installed(dist: Path, place: P
 def test_all_extras_can_be_resolved(dist: Path, place: Place) -> None:
     """Spark alone is hundreds of megabytes: what would be installed is enough."""
     wheel = only(dist, "shardbus-*-none-any.whl")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = ",".join(project["optional-dependencies"])
     words = ("pip", "install", "--dry-run", "--find-links", dist, "--python", place.bin / "python")
     done = subprocess.run(
-        [_UV, *words, f"shardbus[spark,postgres,pytest] @ {wheel.as_uri()}"],
+        [_UV, *words, f"shardbus[{extras}] @ {wheel.as_uri()}"],
         cwd=place.folder,
         env=environment(),
         capture_output=True,
