@@ -26,7 +26,6 @@ ALLOWED_SKIPS: Final[dict[str, str]] = {
     "tests/deploy/test_deploy.py::test_docker_takes": "docker compose is on some machines only",
     "tests/chaos/test_upgrade.py": "a clone without history lacks the last release; a whole one "
     "that does fails",
-    "tests/conformance/test_sdks.py::test_what_an_sdk_offers_works[rust]": "no make installs cargo",
 }
 
 # These run in one process without a server, so whatever is left at their end is a leak.
