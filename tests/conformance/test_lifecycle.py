@@ -107,6 +107,31 @@ def test_every_event_of_a_message_is_a_row(recording: Server, sdk: ServiceBusCli
     assert found["detail"][found["event"].index("dead_letter")] == "poison"
 
 
+def test_dropped_duplicates_expiry_and_forwarding_are_rows(
+    recording: Server, sdk: ServiceBusClient
+) -> None:
+    """P8"""
+    create_queue(recording, "target", Lifecycle="true")
+    create_queue(recording, "passing", Lifecycle="true", ForwardTo="target")
+    create_queue(recording, "once", Lifecycle="true", RequiresDuplicateDetection="true")
+    create_queue(recording, "short", Lifecycle="true")
+    for name, count in (("passing", 1), ("once", 2), ("short", 1)):
+        with sdk.get_queue_sender(name) as sender:
+            for _ in range(count):
+                life = timedelta(seconds=1) if name == "short" else None
+                message = ServiceBusMessage("x", message_id="same", time_to_live=life)
+                sender.send_messages(message)
+
+    passed = Counter(events(recording, "passing", "enqueue", "forward")["event"])
+    received = Counter(events(recording, "target", "enqueue")["event"])
+    once = Counter(events(recording, "once", "duplicate")["event"])
+    short = Counter(events(recording, "short", "expire")["event"])
+
+    assert passed["enqueue"] == passed["forward"] == received["enqueue"] == 1
+    assert once["enqueue"] == once["duplicate"] == 1
+    assert short["enqueue"] == short["expire"] == 1
+
+
 def test_the_keys_of_messages_are_recorded_in_their_fragments(
     recording: Server, sdk: ServiceBusClient
 ) -> None:
