@@ -26,6 +26,7 @@ class BreakingProxy:
         self._threads: list[threading.Thread] = []
         self.port: int = self._listener.getsockname()[1]
         self.broken = 0
+        self._is_over = False
 
     def __enter__(self) -> BreakingProxy:
         self._start(self._accept)
@@ -38,6 +39,7 @@ class BreakingProxy:
         trace: TracebackType | None,
     ) -> None:
         # A listener that is only closed still accepts the connection it waits for.
+        self._is_over = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -63,12 +65,17 @@ class BreakingProxy:
         thread.start()
 
     def _accept(self) -> None:
-        while True:
+        while not self._is_over:
+            # Whatever happens to one connection, the proxy stays for the next.
             try:
                 client, _ = self._listener.accept()
+            except OSError:
+                continue
+            try:
                 server = socket.create_connection(("127.0.0.1", self._target), timeout=10)
             except OSError:
-                return
+                client.close()
+                continue
             server.settimeout(None)
             pair = (client, server)
             with self._changing:
