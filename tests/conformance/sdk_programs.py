@@ -303,8 +303,11 @@ def kept(program: Program) -> Kept:
     return msgspec.json.decode(program.file.read_bytes(), type=Kept)
 
 
-def keep(program: Program, results: Iterable[Result]) -> None:
-    """Add to the file of an SDK, if this run is to be kept; another version starts it anew."""
+def keep(program: Program, results: Iterable[Result], tried: Iterable[str] = ()) -> None:
+    """Add to the file of an SDK, if this run is to be kept; another version starts it anew.
+
+    Of features that were `tried`, those without a result lose what an earlier run has told.
+    """
     if not os.environ.get(KEEPING):
         return
     RESULTS.mkdir(exist_ok=True)
@@ -315,6 +318,8 @@ def keep(program: Program, results: Iterable[Result]) -> None:
         found = msgspec.json.decode(text, type=Kept) if text else None
         if found is None or found.version != program.version:
             found = Kept(program.package, program.version)
+        for name in tried:
+            found.features.pop(name, None)
         found.features |= {result.feature: result for result in results}
         in_order = {name: found.features[name] for name in FEATURES if name in found.features}
         found.features = in_order

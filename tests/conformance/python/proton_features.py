@@ -8,83 +8,32 @@ could do and no scenario tries is not told, so the table says that it was not ru
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable
 from typing import Final
 
-from proton import Delivery, Link, Message, SSLDomain, symbol
-from proton.reactor import AtMostOnce, LinkOption
-from proton.utils import BlockingConnection, BlockingReceiver
+from proton import Message, symbol
+from proton.reactor import AtMostOnce
 
-from shardbus.app.cli.sas import parse_connection_string
-from tests.conformance.python.world import CONNECTION_STRING, PREMIUM_STRING, TLS_STRING, same, tell
-
-TIMEOUT_S: Final = 20
-PREFIX: Final = os.environ["SHARDBUS_PREFIX"]
-NO_CALL: Final = "plain AMQP has no such call"
-NOT_OFFERED: Final = (
-    *("administration", "batch", "schedule", "deferred", "session-accept", "session-next"),
-    *("session-state", "session-renew", "session-list", "peek", "renew", "auto-renew"),
-    *("session-push", "rule-manager"),
+from tests.conformance.python.proton_dialect import DIALECT
+from tests.conformance.python.proton_world import (
+    Scenario,
+    connect,
+    entity,
+    on_both,
+    one,
+    receiver,
+    send,
 )
+from tests.conformance.python.world import PREMIUM_STRING, TLS_STRING, same, tell
 
-OnKind = Callable[[str], None]
-Scenario = Callable[[], str]
-
-
-class Unsettled(LinkOption):
-    """Asks for deliveries that the receiver settles, as the Service Bus SDKs do."""
-
-    def apply(self, link: Link) -> None:
-        link.snd_settle_mode = Link.SND_UNSETTLED
-        link.rcv_settle_mode = Link.RCV_FIRST
-
-
-def entity(kind: str) -> str:
-    return f"{PREFIX}-{kind}"
-
-
-def connect(text: str = CONNECTION_STRING, scheme: str = "amqp") -> BlockingConnection:
-    """A connection that shows the key of a connection string itself."""
-    address = parse_connection_string(text)
-    domain = SSLDomain(SSLDomain.MODE_CLIENT)
-    domain.set_trusted_ca_db(os.environ["SHARDBUS_CA_FILE"])
-    domain.set_peer_authentication(SSLDomain.VERIFY_PEER_NAME)
-    assert address.credential is not None
-    return BlockingConnection(
-        f"{scheme}://{address.host}:{address.port}",
-        timeout=TIMEOUT_S,
-        user=address.credential.key_name,
-        password=address.credential.key,
-        allowed_mechs="PLAIN",
-        allow_insecure_mechs=True,
-        ssl_domain=domain if scheme == "amqps" else None,
-    )
-
-
-def on_both(scenario: OnKind) -> Scenario:
-    def run() -> str:
-        for kind in ("conventional", "partitioned"):
-            scenario(kind)
-        return "conventional and partitioned"
-
-    return run
-
-
-def send(connection: BlockingConnection, address: str, *messages: Message) -> None:
-    sender = connection.create_sender(address)
-    for message in messages:
-        same("outcome", sender.send(message).remote_state, Delivery.ACCEPTED)
-    sender.close()  # type: ignore[no-untyped-call]  # it has no types
-
-
-def receiver(connection: BlockingConnection, address: str, credit: int = 1) -> BlockingReceiver:
-    return connection.create_receiver(address, credit=credit, options=Unsettled())
-
-
-def one(link: BlockingReceiver) -> Message:
-    return link.receive(timeout=TIMEOUT_S)
+NO_CALL: Final = "plain AMQP has no such call"
+NOT_OFFERED: Final = {
+    "administration": NO_CALL,
+    "batch": "Proton for Python cannot set the format of a message",
+    "auto-renew": NO_CALL,
+    "session-push": NO_CALL,
+    "websocket": "Proton has no such call",
+}
 
 
 def send_one(kind: str) -> None:
@@ -212,6 +161,7 @@ FEATURES: Final[dict[str, Scenario]] = {
     "rules": rules,
     "large": large,
     "tls": tls,
+    **DIALECT,
 }
 
 
@@ -226,9 +176,9 @@ def main() -> None:
             tell(name, "failed", repr(failure))
         else:
             tell(name, "passed", detail)
-    for name in (*NOT_OFFERED, "websocket"):
+    for name, reason in NOT_OFFERED.items():
         if not wanted or name in wanted:
-            tell(name, "not offered", "Proton has no such call" if name == "websocket" else NO_CALL)
+            tell(name, "not offered", reason)
 
 
 if __name__ == "__main__":

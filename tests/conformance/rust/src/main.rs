@@ -30,22 +30,7 @@ type Told = Result<String, Box<dyn Error>>;
 const LIMIT: Duration = Duration::from_secs(60);
 const KINDS: [&str; 2] = ["conventional", "partitioned"];
 const BOTH: &str = "conventional and partitioned";
-const NOT_OFFERED: [&str; 14] = [
-    "administration",
-    "batch",
-    "schedule",
-    "deferred",
-    "session-accept",
-    "session-next",
-    "session-state",
-    "session-renew",
-    "session-list",
-    "peek",
-    "renew",
-    "auto-renew",
-    "session-push",
-    "rule-manager",
-];
+const NOT_OFFERED: [&str; 3] = ["administration", "auto-renew", "session-push"];
 const TRIED: [&str; 8] = [
     "send",
     "keyed",
