@@ -12,7 +12,7 @@ from shardbus.app.cli.client import Answer
 from shardbus.app.cli.console import Json
 from shardbus.app.cli.failures import CommandError
 from shardbus.app.cli.report.command import read_report, shown
-from shardbus.app.cli.report.page import duration, page_of
+from shardbus.app.cli.report.page import count_top, duration, page_of, time_top
 from shardbus.app.cli.sas import Credential
 from shardbus.gateway.http.observing.figures import Figures
 
@@ -118,6 +118,58 @@ def test_the_page_stands_alone_and_nothing_of_a_client_is_markup() -> None:
     for heading in ("Throughput", "Time in queue", "Fragments", "Hot keys", "Receivers"):
         assert f"<h2>{heading}</h2>" in page
     assert page.count("The numbers of the plot") == 2
+
+
+def test_a_step_in_which_nothing_was_delivered_is_a_gap_and_not_a_time_of_zero() -> None:
+    """P8"""
+    rows: list[Line] = [
+        (0, "enqueue", START_MS, 0, None, 0, "", ""),
+        (0, "lock", START_MS + 50, 50, None, 0, "", "r"),
+        (0, "lock", START_MS + 9_000, 9_000, None, 1, "", "r"),
+        (0, "enqueue", START_MS + 10_000, 0, None, 0, "", ""),
+        (0, "lock", START_MS + 10_000, 0, None, 0, "", "r"),
+        (1, "load", START_MS, None, None, None, "", ""),
+    ]
+    figures = Figures()
+    figures.add(columns(rows))
+    found = figures.document("orders", "2026-01-01T00:00:00Z", is_whole=True, damaged=0)
+    over = found["over_time"]
+    assert isinstance(over, dict)
+    page = page_of(found)
+    waits = page.partition("<h2>Time in queue</h2>")[2].partition("</svg>")[0]
+
+    assert over["delivered"] == [1, *[0] * 9, 1]
+    assert [len(points.split()) for points in re.findall(r'points="([^"]*)"', waits)] == [2] * 4
+    fragments = page.partition("<h2>Fragments</h2>")[2].partition("</table>")[0]
+    empty = fragments.partition("<td>1</td>")[2]
+    assert empty.count(">\N{EN DASH}<") == 4 and "0 ms" not in empty
+
+
+@pytest.mark.parametrize(
+    ("most", "count", "time_ms"),
+    [
+        (0, 2, 2),
+        (1, 2, 2),
+        (3, 4, 4),
+        (105, 120, 200),
+        (7_790, 8_000, 10_000),
+        (90_000_000, 100_000_000, 172_800_000),
+    ],
+)
+def test_axes_end_at_round_numbers_with_a_whole_half(most: int, count: int, time_ms: int) -> None:
+    """P8: half of 1 message would be 0 or 1."""
+    assert (count_top(most), time_top(most)) == (count, time_ms)
+
+
+def test_a_single_step_has_one_label() -> None:
+    """P8"""
+    figures = Figures()
+    figures.add(columns([(0, "enqueue", START_MS, 0, None, 0, "", "")]))
+    page = page_of(figures.document("q", "2026-01-01T00:00:00Z", is_whole=True, damaged=0))
+    flows = page.partition("<h2>Throughput</h2>")[2].partition("</svg>")[0]
+
+    assert flows.count("<text") == 3 + 1
+    assert 'points=""' not in page
 
 
 def test_no_records_are_a_page_too() -> None:

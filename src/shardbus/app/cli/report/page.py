@@ -24,6 +24,17 @@ _WIDTH: Final = 960
 _HEIGHT: Final = 240
 _LEFT: Final = 64
 _BOTTOM: Final = 24
+_LABELS: Final = 5
+_GRID: Final = 2
+_NOTHING: Final = "\N{EN DASH}"
+# The tops of an axis: counts divide by the lines of the grid, times are read at a glance.
+_COUNT_TOPS: Final = (2, 4, 6, 8, 10, 12, 14, 16, 18)
+_TIME_TOPS_MS: Final = (
+    *(2, 4, 10, 20, 40, 100, 200, 400, 1_000, 2_000, 4_000, 6_000, 10_000, 20_000, 40_000),
+    *(60_000, 120_000, 240_000, 600_000, 1_200_000, 2_400_000, 3_600_000),
+    *(7_200_000, 14_400_000, 28_800_000, 43_200_000, 86_400_000),
+)
+_DAY_MS: Final = 86_400_000
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --back: #fff; --card: #f6f7f9; --text: #1c2430; --dim: #566072;
@@ -36,7 +47,7 @@ body { margin: 0 auto; max-width: 72rem; padding: 1.5rem; background: var(--back
 h1 { font-size: 1.5rem; margin: 0 0 .25rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .25rem; }
 p { color: var(--dim); margin: .25rem 0 .75rem; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr));
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr));
   gap: .75rem; }
 .figures div { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
   padding: .5rem .75rem; } .figures b { display: block; font-size: 1.25rem;
@@ -144,14 +155,8 @@ def _figures(report: Document) -> Iterable[str]:
     shown = [
         (f"{enqueued:,}", "enqueued"),
         (f"{whole(events.get('complete', 0)):,}", "completed"),
-        (
-            f"{duration(whole(waits['p50']))} / {duration(whole(waits['p99']))}",
-            "in queue, p50 / p99",
-        ),
-        (
-            f"{duration(whole(holds['p50']))} / {duration(whole(holds['p99']))}",
-            "to settle, p50 / p99",
-        ),
+        (f"{_time_of(waits, 'p50')} / {_time_of(waits, 'p99')}", "in queue, p50 / p99"),
+        (f"{_time_of(holds, 'p50')} / {_time_of(holds, 'p99')}", "to settle, p50 / p99"),
         (f"{redelivered:,}", "redeliveries"),
         (f"{whole(report['lost_locks']):,}", "lost locks"),
         (f"{whole(events.get('dead_letter', 0)):,}", "dead letters"),
@@ -171,13 +176,18 @@ def _time(report: Document) -> Iterable[str]:
     yield "<h2>Throughput</h2>"
     yield f"<p>Messages in each {duration(step_ms)}.</p>"
     flows = [(name, _numbers(over, name)) for name in ("enqueued", "settled", "failed")]
-    yield _plot(starts, flows, lambda value: f"{value:,}")
-    yield _twin(starts, flows, lambda value: f"{value:,}")
+    flowed = [True] * len(starts)
+    yield _plot(starts, flows, flowed, _counted, count_top)
+    yield _twin(starts, flows, flowed, _counted)
     yield "<h2>Time in queue</h2>"
-    yield "<p>From being enqueued to the first delivery.</p>"
+    yield (
+        "<p>From being enqueued to the first delivery; without a line, nothing was delivered for "
+        "the first time.</p>"
+    )
+    delivered = [bool(count) for count in _numbers(over, "delivered")]
     waits = [("median", _numbers(over, "queue_p50_ms")), ("p99", _numbers(over, "queue_p99_ms"))]
-    yield _plot(starts, waits, duration)
-    yield _twin(starts, waits, duration)
+    yield _plot(starts, waits, delivered, duration, time_top)
+    yield _twin(starts, waits, delivered, duration)
 
 
 def _fragments(report: Document) -> Iterable[str]:
@@ -185,7 +195,7 @@ def _fragments(report: Document) -> Iterable[str]:
     yield "<h2>Fragments</h2>"
     yield "<p>How many messages each fragment got. Keys choose the fragment.</p>"
     if len(rows) > 1:
-        yield _bars([(f"fragment {row['name']}", whole(row["enqueued"])) for row in rows])
+        yield _bars([(f"fragment {row['name']}", whole(row["enqueued"])) for row in rows], _counted)
     yield _parties("Fragment", rows)
 
 
@@ -195,7 +205,7 @@ def _keys(report: Document) -> Iterable[str]:
         return
     yield "<h2>Hot keys</h2>"
     yield f"<p>The largest of {whole(report['key_count']):,} session ids and partition keys.</p>"
-    yield _bars([(str(row["key"]), whole(row["enqueued"])) for row in rows])
+    yield _bars([(str(row["key"]), whole(row["enqueued"])) for row in rows], _counted)
     table = [(str(row["key"]), f"{whole(row['enqueued']):,}", _share(row)) for row in rows]
     yield _table(("Key", "Enqueued", "Share"), table)
 
@@ -207,11 +217,12 @@ def _receivers(report: Document) -> Iterable[str]:
     yield "<h2>Receivers</h2>"
     yield (
         f"<p>The slowest of {whole(report['receiver_count']):,} by the 99th percentile of the time "
-        "to settle, in milliseconds. Clients choose these names.</p>"
+        "to settle. Clients choose these names.</p>"
     )
     holds = [_part(row, "time_to_settle_ms") for row in rows]
     yield _bars(
-        [(str(row["name"]), whole(hold["p99"])) for row, hold in zip(rows, holds, strict=True)]
+        [(str(row["name"]), whole(hold["p99"])) for row, hold in zip(rows, holds, strict=True)],
+        duration,
     )
     yield f'<div class="names">{_parties("Receiver", rows)}</div>'
 
@@ -225,6 +236,11 @@ def _events(report: Document) -> Iterable[str]:
         yield "<h2>Redeliveries</h2>"
         rows = [(f"after {count} failed", f"{whole(n):,}") for count, n in redeliveries.items()]
         yield _table(("Delivery", "Messages"), rows)
+
+
+def _time_of(percentiles: Document, rank: str) -> str:
+    """A percentile, if there was any time."""
+    return duration(whole(percentiles[rank])) if whole(percentiles["count"]) else _NOTHING
 
 
 def _share(row: Document) -> str:
@@ -243,7 +259,7 @@ def _parties(noun: str, rows: Sequence[Document]) -> str:
         names = ("locked", "settled", "abandoned", "lost_locks")
         counts = [f"{whole(row[name]):,}" for name in names]
         waits, holds = _part(row, "time_in_queue_ms"), _part(row, "time_to_settle_ms")
-        times = [duration(whole(part[rank])) for part in (waits, holds) for rank in ("p50", "p99")]
+        times = [_time_of(part, rank) for part in (waits, holds) for rank in ("p50", "p99")]
         sent = [f"{whole(row['enqueued']):,}", _share(row)] if is_home else []
         table.append([str(row["name"]), *sent, *counts, *times])
     return _table([noun, *(["Enqueued", "Share"] if is_home else []), *head], table)
@@ -267,43 +283,57 @@ def _cell(tag: str, place: int, text: str) -> str:
 
 
 def _twin(
-    starts: Sequence[int], series: Sequence[tuple[str, list[int]]], said: Callable[[int], str]
+    starts: Sequence[int],
+    series: Sequence[tuple[str, list[int]]],
+    is_known: Sequence[bool],
+    said: Callable[[int], str],
 ) -> str:
     """The numbers of a plot."""
     rows = [
         (_moment(start), *(said(values[place]) for _, values in series))
         for place, start in enumerate(starts)
-        if any(values[place] for _, values in series)
+        if is_known[place] and any(values[place] for _, values in series)
     ]
     table = _table(("From (UTC)", *(name for name, _ in series)), rows)
     return f"<details><summary>The numbers of the plot</summary>{table}</details>"
 
 
+def count_top(most: int) -> int:
+    """A round number of messages, not below the most, with a whole half."""
+    size = 1
+    while True:
+        for factor in _COUNT_TOPS:
+            if factor * size >= most:
+                return factor * size
+        size *= 10
+
+
+def time_top(most_ms: int) -> int:
+    """A round time, not below the longest, with a round half."""
+    for top_ms in _TIME_TOPS_MS:
+        if top_ms >= most_ms:
+            return top_ms
+    return count_top(-(-most_ms // _DAY_MS)) * _DAY_MS
+
+
 def _plot(
-    starts: Sequence[int], series: Sequence[tuple[str, list[int]]], said: Callable[[int], str]
+    starts: Sequence[int],
+    series: Sequence[tuple[str, list[int]]],
+    is_known: Sequence[bool],
+    said: Callable[[int], str],
+    top_of: Callable[[int], int],
 ) -> str:
-    """Lines over time, told apart by colour and by dashes."""
-    top = max(max(values) for _, values in series) or 1
-    bottom, wide = _HEIGHT - _BOTTOM, _WIDTH - _LEFT - 8
+    """Lines over time, in colours and dashes that differ, with gaps where nothing is known."""
+    top = top_of(max(max(values) for _, values in series))
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="A plot over time">']
-    for share in (0, 0.5, 1):
-        y = bottom - share * (bottom - 12)
+    for line in range(_GRID + 1):
+        y = _y(top * line // _GRID, top)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{y}" y2="{y}"></line>')
-        label = markup(said(round(top * share)))
+        label = markup(said(top * line // _GRID))
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{label}</text>')
-    last = max(len(starts) - 1, 1)
-    for place, anchor in ((0, "start"), (len(starts) - 1, "end")):
-        x = _LEFT + wide * place / last
-        label = markup(_moment(starts[place])[5:])
-        parts.append(f'<text x="{x}" y="{_HEIGHT - 6}" text-anchor="{anchor}">{label}</text>')
+    parts += _moments(starts)
     for tone, (_, values) in enumerate(series):
-        points = [
-            f"{_LEFT + wide * place / last:.1f},{bottom - (bottom - 12) * value / top:.1f}"
-            for place, value in enumerate(values)
-        ]
-        if len(points) == 1:
-            points.append(f"{_WIDTH - 8},{points[0].partition(',')[2]}")
-        parts.append(f'<polyline class="line s{tone}" points="{" ".join(points)}"></polyline>')
+        parts += _lines(values, is_known, top, tone)
     parts.append("</svg><ul>")
     for tone, (name, _) in enumerate(series):
         parts.append(
@@ -313,7 +343,48 @@ def _plot(
     return "".join([*parts, "</ul>"])
 
 
-def _bars(rows: Sequence[tuple[str, int]]) -> str:
+def _moments(starts: Sequence[int]) -> Iterable[str]:
+    """The labels of the axis of time: the first and the last, and some in between."""
+    last = len(starts) - 1
+    for place in sorted({last * label // (_LABELS - 1) for label in range(_LABELS)}):
+        anchor = "start" if place == 0 else "end" if place == last else "middle"
+        label = markup(_moment(starts[place])[5:])
+        x = f"{_x(place, len(starts)):.1f}"
+        yield f'<text x="{x}" y="{_HEIGHT - 6}" text-anchor="{anchor}">{label}</text>'
+
+
+def _lines(values: Sequence[int], is_known: Sequence[bool], top: int, tone: int) -> Iterable[str]:
+    """A line for each run of known values; a run of one value is a short line."""
+    places = [place for place, known in enumerate(is_known) if known]
+    runs: list[list[int]] = []
+    for place in places:
+        if runs and runs[-1][-1] == place - 1:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    for run in runs:
+        points = [(_x(place, len(values)), _y(values[place], top)) for place in run]
+        if len(points) == 1:
+            x, y = points[0]
+            points = [(max(x - 4, _LEFT), y), (min(x + 4, _WIDTH - 8), y)]
+        drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        yield f'<polyline class="line s{tone}" points="{drawn}"></polyline>'
+
+
+def _x(place: int, count: int) -> float:
+    return _LEFT + (_WIDTH - _LEFT - 8) * place / max(count - 1, 1)
+
+
+def _y(value: int, top: int) -> float:
+    bottom = _HEIGHT - _BOTTOM
+    return bottom - (bottom - 12) * value / top
+
+
+def _counted(count: int) -> str:
+    return f"{count:,}"
+
+
+def _bars(rows: Sequence[tuple[str, int]], said: Callable[[int], str]) -> str:
     top = max((value for _, value in rows), default=0) or 1
     height = 22 * len(rows)
     parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="A bar for each row">']
@@ -324,5 +395,5 @@ def _bars(rows: Sequence[tuple[str, int]]) -> str:
         parts.append(
             f'<rect class="bar" x="258" y="{y + 4}" width="{wide:.1f}" height="14"></rect>'
         )
-        parts.append(f'<text x="{264 + wide:.1f}" y="{y + 15}">{value:,}</text>')
+        parts.append(f'<text x="{264 + wide:.1f}" y="{y + 15}">{said(value)}</text>')
     return "".join([*parts, "</svg>"])

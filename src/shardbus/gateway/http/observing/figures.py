@@ -184,6 +184,7 @@ class Figures:
             "enqueued": enqueued,
             "settled": settled,
             "failed": failed,
+            "delivered": [len(values) for values in waits],
             "queue_p50_ms": [rank(values, 50) for values in waits],
             "queue_p99_ms": [rank(values, 99) for values in waits],
         }

@@ -53,6 +53,10 @@ class ReportOverTime(Struct, kw_only=True):
     enqueued: _Counts
     settled: _Counts
     failed: _Counts
+    delivered: Annotated[
+        _Counts,
+        told("Messages that were delivered for the first time; where it is 0, so are the times."),
+    ]
     queue_p50_ms: _Counts
     queue_p99_ms: _Counts
 
