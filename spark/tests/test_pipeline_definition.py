@@ -128,6 +128,21 @@ def test_of_pages_of_traces_our_own_line_is_told() -> None:
     assert error_text(RuntimeError()) == "RuntimeError"
 
 
+def test_of_a_function_that_fails_in_a_task_the_line_and_the_exception_are_told() -> None:
+    """P9: Spark's own line ends where the traceback begins."""
+    failed = (
+        "[STREAM_FAILED] Query terminated with exception: [PYTHON_EXCEPTION] An exception was "
+        "thrown from the Python worker: Traceback (most recent call last):\n"
+        '  File "/pyspark.zip/pyspark/worker.py", line 9, in main\n    process()\n'
+        '  File "/code/archive.py", line 5, in celsius\n    return float(found[1])\n'
+        "           ^^^^^\nIndexError: list index out of range\n SQLSTATE: 38000\nat a.b(c)"
+    )
+
+    assert error_text(RuntimeError(failed)) == (
+        "archive.py, line 5: IndexError: list index out of range"
+    )
+
+
 def test_access_comes_from_the_environment_alone() -> None:
     given = {"SHARDBUS_FLIGHT_URL": "grpc://bus:1", "SHARDBUS_TOKEN": "t", "SHARDBUS_KEY": "k"}
 

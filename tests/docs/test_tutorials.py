@@ -1,6 +1,8 @@
 """The tutorials: every cell is run, in order, with real Spark and a bus that has nothing in it."""
 
+import re
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -18,6 +20,8 @@ from tests.support.ports import free_port
 from tests.support.server import running_server
 
 TUTORIAL = "docs/tutorials/orders-in-spark.md"
+# The rest of the pages run on a bus that allows no code.
+_CODE: Final = re.compile(r"^make run ARGS=.*--pipeline-code (\w+)", re.MULTILINE)
 
 
 def _notebooks() -> list[str]:
@@ -30,11 +34,14 @@ def _notebooks() -> list[str]:
 @pytest.mark.timeout(NOTEBOOK_TIMEOUT_S + 60)
 @pytest.mark.parametrize("page", sorted({*_notebooks(), TUTORIAL}))
 def test_the_cells_of_a_tutorial_do_what_it_says(page: str, tmp_path: Path) -> None:
-    """R33, P1, P3, P4, P9: read, aggregate, write back, capture and replay."""
-    shown = examples((ROOT / page).read_text("utf-8"))
+    """R33, P1, P3, P4, P9, P11: read, aggregate, write back, capture, replay, transform."""
+    text = (ROOT / page).read_text("utf-8")
+    shown = examples(text)
     directory = workplace(tmp_path / "notebook")
-    lane = ("--flight-port", str(free_port()))
-    with running_server(directory / "shardbus-data", *lane) as server:
+    options = ["--flight-port", str(free_port())]
+    if code := _CODE.search(text):
+        options += ["--pipeline-code", str(directory / code[1])]
+    with running_server(directory / "shardbus-data", *options) as server:
         printed = run_notebook(shown, server.http_port, server.flight_url, directory)
 
     pairs = zip(shown, printed, strict=True)

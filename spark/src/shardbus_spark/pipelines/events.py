@@ -25,6 +25,9 @@ from shardbus_spark.offsets import NUMBERS, positions
 ERROR_CHARACTERS_MAX: Final = 1_000
 _OURS: Final = "shardbus_spark."
 _CONDITION: Final = re.compile(r"\[(?!STREAM_FAILED)[A-Z][A-Z0-9_.]+\] .*")
+_IN_PYTHON: Final = "[PYTHON_EXCEPTION]"
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_FRAME: Final = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 Say = Callable[[Mapping[str, object]], None]
 
@@ -98,8 +101,25 @@ def error_text(error: BaseException) -> str:
     ours = [line for line in lines if line.startswith(_OURS) and ": " in line]
     told = [line.partition(": ")[2] for line in ours]
     if not told and not isinstance(error, ShardbusError):
-        told = _causes(lines)
+        told = _failures(str(error)) or _causes(lines)
     return (told or lines[:1] or [type(error).__name__])[-1][:ERROR_CHARACTERS_MAX]
+
+
+def _failures(text: str) -> list[str]:
+    """Exceptions of Python in tasks, each with the place of its last frame."""
+    found: list[str] = []
+    if _IN_PYTHON not in text:
+        return found
+    place: str | None = None
+    for line in text.splitlines():
+        if line.rstrip().endswith(_TRACEBACK):
+            place = ""
+        elif place is not None and (frame := _FRAME.match(line)):
+            place = f"{frame['file'].rpartition('/')[2]}, line {frame['line']}: "
+        elif place is not None and line.strip() and not line[0].isspace():
+            found.append(f"{place}{line.strip()}")
+            place = None
+    return found
 
 
 def _causes(lines: list[str]) -> list[str]:
