@@ -40,6 +40,7 @@ IN_SPARK: Final = frozenset(
         *(
             "backfill",
             "bad_input",
+            "bad_lifecycle",
             "bad_pipelines",
             "capture_rules",
             "capture_tables",

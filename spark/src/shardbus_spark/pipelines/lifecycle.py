@@ -10,9 +10,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Final, final
 
+from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -28,9 +30,12 @@ from shardbus_spark.tables.delta import need_delta
 from shardbus_spark.tables.form import DELTA, check_form, local_directory, read_state
 from shardbus_spark.tables.hourly import Hourly
 from shardbus_spark.tables.layout import CHECKPOINT
+from shardbus_spark.tables.reading import captured_files
 from shardbus_spark.tables.sink import TableSink
 
 RECORDS: Final = "records"
+IDENTITY: Final = ("fragment", "block", "row", "event")
+"""Columns that every table of records has."""
 EVERY_S: Final = 60.0
 # A pass over one hour cannot be interrupted.
 END_S: Final = 60.0
@@ -105,6 +110,7 @@ def checked_root(definition: Definition) -> Path:
         raise OptionError(f"path {directory} cannot be written to: {error.strerror}") from error
     state = read_state(records)
     check_form(records, state, definition.text("format"))
+    _check_columns(records, None if state is None else state.form)
     # A table skips batch numbers that it has: with a new checkpoint these begin again.
     if state is not None and not any((records / CHECKPOINT / "offsets").glob("[0-9]*")):
         raise OptionError(
@@ -112,6 +118,24 @@ def checked_root(definition: Definition) -> Path:
             "records. Restore the checkpoint, or choose another path"
         )
     return directory.absolute()
+
+
+def _check_columns(records: Path, form: str | None) -> None:
+    """OptionError for a directory with a table of something else."""
+    if form is not None:
+        files = captured_files(records, form)
+    else:
+        # Records become visible only with their table, so these are of another writer.
+        files = [str(file) for file in islice(records.glob("[!_.]*/**/*.parquet"), 1)]
+    if not files:
+        return
+    lacking = [name for name in IDENTITY if name not in parquet.read_schema(files[0]).names]
+    if form is None or lacking:
+        what = f"without the column {lacking[0]}" if lacking else "of another writer"
+        raise OptionError(
+            f"path {records} has a table {what}, not the lifecycle records of a pipeline: choose "
+            "another path"
+        )
 
 
 @contextmanager
