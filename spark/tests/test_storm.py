@@ -1,18 +1,33 @@
 """Storms small enough for every day: what `make storm` does to a million messages."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
 import pytest
 from spark.tests.storm.backfill import backfill_storm
 from spark.tests.storm.books import Books, body_of
 from spark.tests.storm.capture import capture_storm
+from spark.tests.storm.lifecycle import COLUMNS, judged, lifecycle_storm
 from spark.tests.storm.plan import SMALL, Plan, Victim
 from spark.tests.storm.replay import replay_storm
 from spark.tests.storm.sink import sink_storm
 from spark.tests.storm.transforms import python_storm, sql_storm
 
 SIZE_BYTES: Final = 64
+NOON: Final = datetime(2026, 11, 18, 12, tzinfo=UTC)
+SCHEMA: Final = pa.schema(
+    {
+        "fragment": pa.int32(),
+        "block": pa.int64(),
+        "row": pa.int32(),
+        "event": pa.string(),
+        "event_time": pa.timestamp("us", "UTC"),
+        "sequence_number": pa.int64(),
+        "key": pa.string(),
+    }
+)
 
 
 @pytest.mark.release
@@ -100,6 +115,67 @@ def test_a_driver_and_a_bus_that_are_killed_cost_python_nothing(tmp_path: Path) 
     assert verdict.is_good, verdict
     assert verdict.found > 0 and verdict.completed > 0
     assert field.kills == {**kills, Victim.EXECUTOR: 0, Victim.BROKER: 0}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_driver_an_executor_a_broker_and_a_bus_that_are_killed_cost_no_record(
+    tmp_path: Path,
+) -> None:
+    """P8, P9: each event of each message is in the table once."""
+    kills = {Victim.DRIVER: 1, Victim.EXECUTOR: 1, Victim.BROKER: 1, Victim.BUS: 1}
+    plan = Plan(600, 15, kills, size_bytes=SIZE_BYTES)
+
+    verdict, field = lifecycle_storm(plan, tmp_path)
+
+    assert verdict.is_good, verdict
+    assert verdict.found > plan.messages, "nothing was completed"
+    assert field.kills == kills
+
+
+def records(*rows: tuple[int, str, int, str | None]) -> pa.Table:
+    """Records of one fragment: block, event, sequence number and key."""
+    return pa.Table.from_pylist(
+        [
+            dict(zip(COLUMNS, (0, block, 0, event, NOON, number, key), strict=True))
+            for block, event, number, key in rows
+        ],
+        schema=SCHEMA,
+    )
+
+
+def test_the_records_tell_what_is_missing_twice_and_strange() -> None:
+    """P8: a checker that cannot fail proves nothing."""
+    on_bus = [
+        (1, "enqueue", 7, "0"),
+        (2, "enqueue", 8, "1"),
+        (3, "lock", 7, None),
+        (4, "complete", 7, None),
+        (5, "complete", 8, None),
+    ]
+    wrong = [
+        (on_bus, (0, 0, 0, 0)),
+        # An event, and a record that no message accounts for.
+        (on_bus[:4], (2, 0, 0, 0)),
+        ([*on_bus[:2], *on_bus[3:]], (1, 0, 0, 0)),
+        ([*on_bus, on_bus[2]], (0, 1, 0, 0)),
+        ([*on_bus, on_bus[0]], (0, 2, 0, 0)),
+        ([*on_bus, (6, "lock", 8, None)], (0, 0, 1, 0)),
+        # Its content differs.
+        ([*on_bus[:2], (3, "lock", 8, None), *on_bus[3:]], (1, 0, 1, 0)),
+        # Nobody completed it.
+        ([*on_bus, (6, "complete", 9, None)], (0, 0, 1, 1)),
+    ]
+    for kept, (missing, twice, strangers, damaged) in wrong:
+        books = Books(10, SIZE_BYTES)
+        for number in books.attempt(4):
+            books.accept(number)
+        there = records(*on_bus)
+
+        verdict = judged(books, {0, 1}, records(*kept), there, there)
+
+        found = (verdict.missing, verdict.twice, verdict.strangers, verdict.damaged)
+        assert found == (missing, twice, strangers, damaged), kept
 
 
 def test_the_books_tell_what_is_missing_twice_strange_and_damaged() -> None:

@@ -18,6 +18,7 @@ from spark.tests.storm.backfill import backfill_storm
 from spark.tests.storm.books import Verdict
 from spark.tests.storm.capture import capture_storm
 from spark.tests.storm.field import Field
+from spark.tests.storm.lifecycle import lifecycle_storm
 from spark.tests.storm.plan import SMALL, SPARK, Plan, Victim
 from spark.tests.storm.replay import replay_storm
 from spark.tests.storm.sink import sink_storm
@@ -31,6 +32,7 @@ STORMS: Final[dict[str, Storm]] = {
     "python": python_storm,
     "replay": replay_storm,
     "backfill": backfill_storm,
+    "lifecycle": lifecycle_storm,
 }
 ALL: Final = "all"
 KILLS: Final = {Victim.DRIVER: 10, Victim.EXECUTOR: 2, Victim.BROKER: 2, Victim.BUS: 1}

@@ -10,9 +10,12 @@ PROGRAM: Final = "pipeline_driver.py"
 _EVENT: Final = b'{"event"'
 
 
-def define(directory: Path, **members: object) -> None:
-    """The definition that the drivers of a directory run; they work beside it."""
-    document = {"name": "storm", "work": str(directory), **members}
+def define(directory: Path, *, is_plain: bool = False, **members: object) -> None:
+    """The definition that the drivers of a directory run; they work beside it, unless it is of a
+    plain kind, which has no directory to work in.
+    """
+    work = {} if is_plain else {"work": str(directory)}
+    document = {"name": "storm", **work, **members}
     (directory / "definition.json").write_text(json.dumps(document), "utf-8")
 
 
