@@ -7,6 +7,10 @@ import com.azure.messaging.servicebus.ServiceBusReceivedMessage;
 import com.azure.messaging.servicebus.ServiceBusReceiverClient;
 import com.azure.messaging.servicebus.ServiceBusSenderClient;
 import java.time.Duration;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
 
 /**
  * Sends and completes with one client.
@@ -14,6 +18,13 @@ import java.time.Duration;
  * <p>A send whose answer was lost may have been stored, so it is repeated, and one number may come twice.
  */
 final class Load extends Endurance {
+    private static final long SETTLING_S = 15;
+
+    private final ExecutorService settling = Executors.newCachedThreadPool(work -> {
+        Thread thread = new Thread(work);
+        thread.setDaemon(true);
+        return thread;
+    });
     private final ServiceBusSenderClient sender;
     private final ServiceBusReceiverClient receiver;
 
@@ -35,14 +46,22 @@ final class Load extends Endurance {
     }
 
     @Override
-    boolean receive() {
+    boolean receive() throws Exception {
         boolean isAny = false;
         for (ServiceBusReceivedMessage message : receiver.receiveMessages(20, Duration.ofSeconds(1))) {
             isAny = true;
             received(message.getSequenceNumber(), message.getBody().toString());
-            receiver.complete(message);
+            complete(message);
             completed(message.getSequenceNumber());
         }
         return isAny;
+    }
+
+    /**
+     * A settlement that is under way when the connection breaks sometimes does not end: the call of the SDK then
+     * waits for all retries, 27 minutes here: it is given up, and the message comes again.
+     */
+    private void complete(ServiceBusReceivedMessage message) throws Exception {
+        CompletableFuture.runAsync(() -> receiver.complete(message), settling).get(SETTLING_S, TimeUnit.SECONDS);
     }
 }
