@@ -154,7 +154,7 @@ docs: $(VENV)/.shardbus  ## write the generated reference pages
 	PYTHONPATH=src $(BIN)/python -m tests.docs.pages
 
 pin: $(VENV)/.requirements  ## resolve requirements/*.in to exact versions and hashes
-	cd requirements && for name in dev uv runtime packaging build spark java go linters; do \
+	cd requirements && for name in dev uv runtime packaging build spark connect java go linters; do \
 		../$(PIN) --upgrade $$([ $$name = dev ] || echo -c dev.txt) $$name.in -o $$name.txt; done
 
 # The pure wheels are built from the source distributions: that proves that these are complete.

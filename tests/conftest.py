@@ -23,7 +23,7 @@ settings.load_profile("unhurried")
 
 # Node id prefix -> why CI may skip it. Keep it short: a skipped test proves nothing.
 ALLOWED_SKIPS: Final[dict[str, str]] = {
-    "tests/deploy/test_deploy.py::test_docker_takes": "docker compose is on some machines only",
+    "tests/deploy/test_compose.py::test_docker_takes": "docker compose is on some machines only",
     "tests/chaos/test_upgrade.py": "a clone without history lacks the last release; a whole one "
     "that does fails",
 }

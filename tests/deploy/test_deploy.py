@@ -5,79 +5,39 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
+from urllib.parse import parse_qs, urlsplit
 
-import click
 import pytest
 import yaml  # type: ignore[import-untyped]  # it has no types
 
-from shardbus.app.cli.main import main
-from shardbus.app.server.node.run import parse_roles
 from shardbus.app.server.settings import TABLE
+from shardbus_spark import address, credentials
+from tests.deploy.files import (
+    COMPOSE,
+    CONTAINER_FILES,
+    DEPLOY,
+    MANIFESTS,
+    Node,
+    at,
+    check_command,
+    check_node,
+    documents,
+    node,
+    nodes,
+)
 from tests.support.tools import needed_linter, needed_program
 
-DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 UNITS: Final = sorted((DEPLOY / "systemd").glob("shardbus*"))
-MANIFESTS: Final = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
-COMPOSE: Final = DEPLOY / "compose" / "compose.yaml"
 INSTALLED: Final = "/usr/local/lib/shardbus/bin/shardbus"
 SETTINGS: Final = {f"SHARDBUS_{row.name.upper()}" for row in TABLE} | {
-    "SHARDBUS_CONNECTION_STRING", "SHARDBUS_IMAGE",
+    "SHARDBUS_CONNECTION_STRING", "SHARDBUS_IMAGE", "SHARDBUS_SPARK_IMAGE",
+    address.URL, address.CA_FILE, credentials.KEY,
 }  # fmt: skip
-
-Node = dict[str, object]
-
-
-def node(value: object) -> Node:
-    assert isinstance(value, dict)
-    return value
-
-
-def nodes(value: object) -> list[Node]:
-    assert isinstance(value, list)
-    return [node(each) for each in value]
-
-
-def at(value: object, *path: str) -> object:
-    for name in path:
-        value = node(value)[name]
-    return value
-
-
-def documents(path: Path) -> list[Node]:
-    return [node(each) for each in yaml.safe_load_all(path.read_text("utf-8"))]
-
-
-def check_command(words: list[str]) -> None:
-    """The command is there, and so is every option that it is given."""
-    command = main.commands[words[0]]
-    known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
-    needs = {
-        each.opts[0] for each in command.params if isinstance(each, click.Option) and each.required
-    }
-    given = {word.partition("=")[0] for word in words[1:] if word.startswith("--")}
-    assert given <= known, f"{words[0]} has no {given - known}"
-    assert needs <= given, f"{words[0]} needs {needs - given}"
-
-
-def check_node(words: list[str], name: str, role: str) -> None:
-    """A node of a cluster with this name and role, which others reach by the address it names."""
-    check_command(words)
-    options = dict(zip(words[1::2], words[2::2], strict=True))
-    assert words[0] == "node"
-    assert (options["--name"], options["--roles"]) == (name, role)
-    assert parse_roles(role) == (role,)
-    assert options["--store"] and options["--node-tls"] == "/tls"
-    if role == "broker":
-        host = options["--listen"].partition(":")[0]
-        assert host in (name, "$(POD_IP)"), "not all addresses: gateways dial it"
-    else:
-        assert options["--host"] == "0.0.0.0", "clients are elsewhere"
 
 
 def commands_of(unit: Path) -> Iterator[list[str]]:
@@ -124,55 +84,6 @@ def test_settings_in_the_environment_are_settings() -> None:
         assert named <= SETTINGS, path
 
 
-def test_the_compose_file_starts_a_whole_cluster() -> None:
-    services = node(at(yaml.safe_load(COMPOSE.read_text("utf-8")), "services"))
-    kinds: dict[str, int] = {}
-    for name, service in services.items():
-        kinds[name.partition("-")[0]] = kinds.get(name.partition("-")[0], 0) + 1
-        if name.startswith(("broker", "gateway")):
-            command = node(service)["command"]
-            assert isinstance(command, str)
-            check_node(command.split(), name, name.partition("-")[0])
-            assert f"./tls/{name}:/tls:ro" in str(node(service)["volumes"])
-    assert kinds == {"postgres": 1, "broker": 3, "gateway": 2, "spark": 1}
-
-
-def test_docker_takes_the_compose_file() -> None:
-    """Where there is a docker with compose; the daemon is not needed."""
-    docker = shutil.which("docker")
-    tries = [docker, "compose", "version"] if docker else []
-    if not docker or subprocess.run(tries, capture_output=True, check=False).returncode != 0:
-        pytest.skip("docker compose is not installed, so nothing is said by it")
-    done = subprocess.run(
-        [docker, "compose", "--file", str(COMPOSE), "config", "--quiet"],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={**os.environ, "POSTGRES_PASSWORD": "x", "SHARDBUS_SAS_KEY": "y"},
-    )
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_certificates_of_compose_are_made_and_used(tmp_path: Path) -> None:
-    """R42: by the script that its users run."""
-    shutil.copy(COMPOSE.with_name("certify"), tmp_path / "certify")
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-
-    done = subprocess.run(
-        [str(tmp_path / "certify")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "PATH": path},
-    )
-
-    assert done.returncode == 0, done.stderr
-    made = sorted(each.name for each in (tmp_path / "tls").iterdir())
-    assert made == ["broker-0", "broker-1", "broker-2", "gateway-0", "gateway-1"]
-
-
 def workloads() -> list[Node]:
     kinds = ("StatefulSet", "Deployment")
     return [each for path in MANIFESTS for each in documents(path) if each["kind"] in kinds]
@@ -204,6 +115,31 @@ def test_manifests_hold_together() -> None:
     assert len(budgets) == len(workloads()) == 2
 
 
+def test_manifests_verify_the_certificate_of_the_database() -> None:
+    """R42: its authority is mounted where the address of the store says."""
+    [config] = [
+        each for path in MANIFESTS for each in documents(path) if each["kind"] == "ConfigMap"
+    ]
+    options = parse_qs(urlsplit(str(at(config, "data", "store"))).query)
+    assert options["sslmode"] == ["verify-full"]
+    [authority] = map(PurePosixPath, options["sslrootcert"])
+    for each in workloads():
+        spec = at(each, "spec", "template", "spec")
+        secrets = {
+            volume["name"]: node(volume["secret"])
+            for volume in nodes(at(spec, "volumes"))
+            if "secret" in volume
+        }
+        [container] = nodes(at(spec, "containers"))
+        [mounted] = [
+            mount["name"]
+            for mount in nodes(container["volumeMounts"])
+            if mount["mountPath"] == str(authority.parent)
+        ]
+        assert secrets[mounted]["secretName"] == "shardbus-database"
+        assert [item["path"] for item in nodes(secrets[mounted]["items"])] == [authority.name]
+
+
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.name)
 def test_a_manifest_is_what_kubernetes_knows(manifest: Path) -> None:
     """By the schemas of Kubernetes, without members that they do not have."""
@@ -226,8 +162,8 @@ def test_a_manifest_with_a_member_too_many_is_noticed(tmp_path: Path) -> None:
     assert done.returncode != 0 and "replicates" in done.stdout + done.stderr
 
 
-def test_the_container_file_passes_its_linter() -> None:
-    container_file = DEPLOY / "container" / "Containerfile"
+@pytest.mark.parametrize("container_file", CONTAINER_FILES, ids=lambda path: path.name)
+def test_a_container_file_passes_its_linter(container_file: Path) -> None:
     done = subprocess.run(
         [needed_linter("hadolint"), "--no-color", str(container_file)],
         capture_output=True,
