@@ -117,6 +117,7 @@ class Storm:
                 sessions = world.databases.number("SELECT count(*) FROM pg_stat_activity")
                 say(
                     f"{number + 1}: {kind} {victim}: {lasted_s:.1f} s, "
+                    f"from {began_s - world.holders.book.began_s:.1f} s on, "
                     f"slowest send {book.slowest_s:.1f} s, {sessions} sessions"
                 )
 
@@ -214,7 +215,7 @@ class World:
             create_queue(self.door, QUEUE)
             create_queue(self.door, SHARED, LockDuration=f"PT{LOCK_S:.0f}S")
             create_queue(self.door, SESSIONS, RequiresSession="true")
-            self.holders = Holders(self.second.connection_string, self._seed)
+            self.holders = Holders(self.second, self._seed)
             wait_until_even(self.nodes, SLOTS, self.door)
             self.applications = Applications(self.door, self.door, again_s=self._again_s)
             yield

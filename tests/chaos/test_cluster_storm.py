@@ -19,8 +19,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from tests.chaos.cluster_storm import NAMES, NOT_JUDGED, Storm, World, judge
 from tests.chaos.databases import fill
-from tests.chaos.holders import Hold, HolderBook, Receipt
-from tests.chaos.nodes import KEYS, PEEKED, QUEUE, Applications, Book, NotJudged
+from tests.chaos.holders import SHARED, Hold, HolderBook, Receipt
+from tests.chaos.nodes import KEYS, PEEKED, QUEUE, Applications, Book, Node, NotJudged
+from tests.chaos.open_messages import free_in, left_in
 from tests.support.queues import create_queue
 from tests.support.server import running_server
 
@@ -98,6 +99,66 @@ def test_a_session_out_of_order_is_told() -> None:
         book.received(10 + number, Receipt("sessions-s", number, "one", 3.0, 3.0, 4.0))
     with pytest.raises(AssertionError, match=r"session was not kept: \[\('sessions-s', 1\)\]"):
         book.check()
+
+
+def test_the_story_of_an_open_message_is_told() -> None:
+    """Who received it and when, how that ended, and what the queue still has."""
+    book = a_held_book(a_receipt("one", 3.0, is_lost=True))
+    book.began_s = 1.0
+    name = ("sessions-s", 0)
+    book.left = {name: "in the queue (state active)"}
+
+    with pytest.raises(NotJudged, match=r"received by one at 2[.]0 s, the lock was lost"):
+        book.check()
+    assert judge(a_storm(), a_book(accepted=5, received=5), book) == NOT_JUDGED
+    book.left = "the queue does not answer"
+    assert "it is somewhere: the queue does not answer" in book.story(name)
+
+
+def test_a_free_message_and_a_locked_one_are_told_apart() -> None:
+    book = HolderBook()
+    book.accepted["shared-l"] += [0, 1, 2]
+    book.left = {("shared-l", number): "in the queue" for number in (0, 1)}
+    book.left["shared-l", 2] = "dead-lettered"
+    book.free = {("shared-l", 0)}
+
+    stories = [book.story(("shared-l", number)) for number in range(3)]
+
+    assert stories == [
+        "shared-l:0 was not received; it is in the queue, free at the end",
+        "shared-l:1 was not received; it is in the queue, locked at the end",
+        "shared-l:2 was not received; it is dead-lettered",
+    ]
+
+
+def test_a_message_that_nobody_received_and_no_queue_has_is_lost() -> None:
+    book = HolderBook()
+    book.accepted["shared-l"].append(0)
+    with pytest.raises(AssertionError, match="lost: shared-l:0 was not received; it is not in the"):
+        book.check()
+    assert judge(a_storm(), a_book(accepted=5, received=5), book) == 1
+
+
+def test_open_messages_are_found_in_both_lines_and_locked_ones_are_not_free(tmp_path: Path) -> None:
+    with running_server(tmp_path / "bus") as server:
+        create_queue(server, SHARED, EnablePartitioning="true")
+        api = Node.api(cast(Node, server))
+        texts = [f"shared-l:{number}" for number in range(4)]
+        with ServiceBusClient.from_connection_string(server.connection_string) as client:
+            with client.get_queue_sender(SHARED) as sender:
+                for text in texts:
+                    sender.send_messages(ServiceBusMessage(text, partition_key="l"))
+            with client.get_queue_receiver(SHARED) as receiver:
+                [first] = receiver.receive_messages(max_wait_time=10)
+                receiver.dead_letter_message(first)
+                [_] = receiver.receive_messages(max_wait_time=10)
+
+                left, free = left_in(api, (SHARED,)), free_in(api, SHARED)
+
+    assert isinstance(left, dict) and isinstance(free, set)
+    assert sorted(left) == [("shared-l", number) for number in range(4)]
+    assert [name for name, told in left.items() if "dead-lettered" in told] == [("shared-l", 0)]
+    assert free == {("shared-l", 2), ("shared-l", 3)}
 
 
 def a_storm(kind: str = "pause") -> Storm:
