@@ -124,6 +124,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_stranger = True
         self._is_turned_away = False
         self._is_leaving = False
+        self._is_deaf = False
         self._requests: set[asyncio.Task[None]] = set()
         self._expiry_alarm = Alarm(bus.clients_clock, self._loop, self._expire_grants)
         self._since_ms = self._linkless_since_ms = self._monotonic_ms()
@@ -212,7 +213,8 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _pace_reading(self) -> None:
         transport = self._transport
-        should_pause = self._is_unread or self._pending_bytes > self._pending_bytes_max()
+        is_full = self._pending_bytes > self._pending_bytes_max()
+        should_pause = self._is_deaf or self._is_unread or is_full
         if should_pause == self._is_reading_paused or transport is None or transport.is_closing():
             return
         self._is_reading_paused = should_pause
@@ -307,6 +309,16 @@ class AmqpProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._is_leaving = True
             self._transport.abort()
+
+    def read_no_more(self) -> None:
+        """Leave what comes from now on unread, and so undone: only what is here is answered."""
+        self._is_deaf = True
+        self._pace_reading()
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether something that the client sent has no answer yet."""
+        return not self._is_leaving and (self._pending_bytes > 0 or bool(self._requests))
 
     def close(self, error: AmqpError) -> None:
         """Send a close and close the transport."""

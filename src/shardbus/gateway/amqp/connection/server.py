@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
-from typing import final
+from typing import Final, final
 
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.amqp.outcomes import AmqpError
@@ -20,6 +21,10 @@ from shardbus.gateway.amqp.links.attach import Shared
 from shardbus.gateway.amqp.links.receivers import RECEIVERS_MAX, ReceiverCounts
 from shardbus.gateway.amqp.transactions.open import TransactionRules
 from shardbus.gateway.readings import LINKS, MetricReading
+
+# How long a stop waits for answers to what clients have sent, and how often it looks.
+ANSWERING_S: Final = 5.0
+ANSWERING_LOOK_S: Final = 0.02
 
 
 @final
@@ -69,6 +74,20 @@ class AmqpServer:
             protocol.count_links(by_role)
         links = [MetricReading(LINKS, count, role=role) for role, count in by_role.items()]
         return [*links, *self._shared.counts.readings()]
+
+    async def answer_rest(self) -> None:
+        """Read no more, and return when all that was read has its answer, or after a while.
+
+        A client whose send is stored and not answered would send it again to another gateway.
+        """
+        until_s = self._bus.loop.time() + ANSWERING_S
+        while self._bus.loop.time() < until_s:
+            protocols = list(self._protocols)
+            for protocol in protocols:
+                guarded(protocol.read_no_more)
+            if not any(protocol.is_answering for protocol in protocols):
+                return
+            await asyncio.sleep(ANSWERING_LOOK_S)
 
     def close(self) -> None:
         error = AmqpError(CONNECTION_FORCED, "The server is shutting down.")
