@@ -9,9 +9,9 @@ from typing import Annotated, Final, final
 from msgspec import Struct
 
 from shardbus.broker.bus import EntityHandle, OpenFragment
-from shardbus.broker.operations.asking import ask_all, to_port
+from shardbus.broker.operations.lifecycle import block_ranges
 from shardbus.core.errors import NOT_ALLOWED, Refused
-from shardbus.core.lifecycle.command import LifecycleRead, ReadLifecycle
+from shardbus.core.lifecycle.command import LifecycleRead
 from shardbus.core.namespace.access import LISTEN, MANAGE
 from shardbus.gateway.http.api.bulk.readers import KNOWN, WAIT, WAIT_MS_MAX
 from shardbus.gateway.http.api.call import Call, Nothing, Row, shows
@@ -118,7 +118,7 @@ async def _described(handle: EntityHandle) -> LifecycleBlocks:
 async def _ranges(ports: Sequence[OpenFragment]) -> list[tuple[int, LifecycleRead | None]]:
     """The range of each fragment; None for one that cannot be asked now."""
     ordered = sorted(ports, key=lambda port: port.fragment_id.number)
-    answers = await ask_all([to_port(port, ReadLifecycle(0, 0)) for port in ordered])
+    answers = await block_ranges(ordered)
     return [
         (port.fragment_id.number, answer if isinstance(answer, LifecycleRead) else None)
         for port, answer in zip(ordered, answers, strict=True)

@@ -13,9 +13,8 @@ from typing import Annotated, Final, final
 from msgspec import Struct
 
 from shardbus.broker.bus import EntityHandle, OpenFragment
-from shardbus.broker.operations.asking import ask
+from shardbus.broker.operations.lifecycle import block_range, read_blocks
 from shardbus.core.errors import Unavailable
-from shardbus.core.lifecycle.command import LifecycleRead, ReadLifecycle
 from shardbus.core.lifecycle.latency import SETTLEMENTS, is_first_delivery, rank
 from shardbus.core.lifecycle.rows import EVENTS, Rows, unpacked
 from shardbus.core.lifecycle.telling import SPAN_MAX
@@ -127,13 +126,11 @@ async def read_newest(
     port: OpenFragment, blocks_max: int, add: Callable[[Rows], None], first_ms: int = 0
 ) -> bool:
     """Add the newest records of a fragment; returns whether they are all since the first moment."""
-    known = await ask(port, ReadLifecycle(0, 0))
-    assert isinstance(known, LifecycleRead)
+    known = await block_range(port)
     at = start = max(known.first - 1, known.next - 1 - max(blocks_max, 1), 0)
     is_whole = start <= max(known.first - 1, 0)
     while at < known.next - 1:
-        read = await ask(port, ReadLifecycle(at, min(SPAN_MAX, known.next - 1 - at)))
-        assert isinstance(read, LifecycleRead)
+        read = await read_blocks(port, at, min(SPAN_MAX, known.next - 1 - at))
         for data in read.blocks:
             try:
                 rows = unpacked(data)

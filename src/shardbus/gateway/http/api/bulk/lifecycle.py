@@ -8,10 +8,9 @@ from typing import Annotated, Final, final
 from msgspec import Struct
 
 from shardbus.broker.bus import OpenFragment
-from shardbus.broker.operations.asking import ask
-from shardbus.core.lifecycle.command import LifecycleRead, ReadLifecycle
+from shardbus.broker.operations.lifecycle import read_blocks
+from shardbus.core.lifecycle.command import LifecycleRead
 from shardbus.core.lifecycle.rows import Rows, unpacked
-from shardbus.core.lifecycle.telling import SPAN_MAX
 from shardbus.core.namespace.access import LISTEN, MANAGE
 from shardbus.gateway.http.api.bulk.blocks import recorded_place
 from shardbus.gateway.http.api.bulk.latency import Latencies, Latency
@@ -154,8 +153,7 @@ class Walk:
         """The next blocks, all of one fragment; None at the end."""
         while True:
             port = self._ports[self._index]
-            read = await ask(port, ReadLifecycle(self._block, SPAN_MAX))
-            assert isinstance(read, LifecycleRead)
+            read = await read_blocks(port, self._block)
             self._block = max(read.until, self._block)
             self.damaged += len(read.damaged)
             if read.numbers:
