@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Final, TypeVar
 
-from shardbus.broker.access.auth import Authorizer, development_rule
+from shardbus.broker.access.auth import Authorizer
 from shardbus.broker.bus import Bus
 from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.namespace.namespace import Namespace
@@ -28,6 +28,7 @@ from tests.simulation.sites import Site
 from tests.simulation.tally import befell
 from tests.simulation.walls import Clockmaker
 from tests.simulation.world import EPOCH_MS, VirtualClock, VirtualLoop, VirtualWorker, Wall
+from tests.support.entities import development_rule
 
 T = TypeVar("T")
 

@@ -417,7 +417,6 @@ def _compared(field: MessageField) -> int:
     return field.compared
 
 
-HEADER_FIELDS: Final = _listed(HEADER)
 PROPERTY_FIELDS: Final = _listed(PROPERTIES)
 """By their places."""
 

@@ -8,7 +8,6 @@ from shardbus.codec.types import Symbol, Timestamp, Ubyte, Uint, Value
 from shardbus.core import message_fields
 from shardbus.core.message_fields import (
     FIELDS,
-    HEADER_FIELDS,
     OWNED_ANNOTATIONS,
     PROPERTY_FIELDS,
     SENT_TEXTS,
@@ -21,6 +20,10 @@ from shardbus.message.scan import scan_message
 from shardbus.message.sections import decode_message
 from shardbus.rules import system
 
+HEADER_FIELDS = sorted(
+    (each for each in FIELDS if each.section == message_fields.HEADER),
+    key=lambda field: field.place,
+)
 # What the specification calls them, in its order.
 HEADER = ("durable", "priority", "ttl", "first-acquirer", "delivery-count")
 PROPERTIES = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from shardbus.app.server.broker_store import CatalogueStill, StoreStill
-from shardbus.broker.access.auth import Authorizer, development_rule
+from shardbus.broker.access.auth import Authorizer
 from shardbus.broker.backup.backup import Backup, BackupOrder, BackupPart, BackupRoom, FileCopy
 from shardbus.broker.backup.part import LocalPart, Still
 from shardbus.broker.broker import Broker
@@ -32,6 +32,7 @@ from shardbus.stores.sqlite.catalogue import SqliteCatalogue
 from shardbus.stores.sqlite.snapshot import database_bytes, open_snapshot
 from shardbus.stores.sqlite.store import SqliteStore
 from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker
+from tests.support.entities import development_rule
 
 T = TypeVar("T")
 

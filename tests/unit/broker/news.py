@@ -17,7 +17,6 @@ from shardbus.core.namespace.entity import (
     EntitySpec,
     FragmentHome,
     new_subscription,
-    new_topic,
 )
 from shardbus.core.namespace.rule_spec import RuleSpec, default_rule, sql_filter
 from shardbus.core.properties import pack
@@ -26,6 +25,7 @@ from shardbus.rules import system
 from shardbus.rules.action import Changes
 from shardbus.rules.values import TEXT, Property, Value, fold
 from shardbus.stores.base.store import FragmentId
+from tests.support.entities import new_topic
 from tests.unit.broker.house import House
 
 TOPIC_ID = 100

@@ -14,12 +14,12 @@ from shardbus.broker.access.auth import (
     DEVELOPMENT_KEY_NAME,
     Authorizer,
     claims_required,
-    development_rule,
 )
 from shardbus.broker.access.sas import TOKEN_CHARACTERS_MAX, mint_token
 from shardbus.core.errors import INVALID_ARGUMENT, UNAUTHORIZED, Refused
 from shardbus.core.message import NEVER_MS
 from shardbus.core.namespace.access import LISTEN, MANAGE, SEND, AccessRule
+from tests.support.entities import development_rule
 from tests.support.refusals import refusal_of
 
 NOW_S = 1_800_000_000

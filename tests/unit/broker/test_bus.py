@@ -1,6 +1,6 @@
 """The bus after a restart: time goes on where nobody looks."""
 
-from shardbus.broker.access.auth import Authorizer, development_rule
+from shardbus.broker.access.auth import Authorizer
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus
 from shardbus.broker.namespace.namespace import Namespace
@@ -10,6 +10,7 @@ from shardbus.core.messages.command import Send
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
 from shardbus.stores.memory.catalogue import MemoryCatalogue
+from tests.support.entities import development_rule
 from tests.unit.broker.hosts import InlineWorker
 from tests.unit.broker.house import House
 

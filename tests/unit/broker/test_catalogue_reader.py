@@ -17,19 +17,19 @@ from shardbus.broker.fragment.storage import Storage
 from shardbus.broker.remote.endpoint import Endpoint
 from shardbus.core.cluster.keeper import Keeper
 from shardbus.core.namespace.entity import Entity, EntitySpec, FragmentHome, new_subscription
-from shardbus.core.namespace.entity import new_topic as topic_of
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.rule_spec import default_rule
 from shardbus.stores.base.cluster import SettledCatalogue
 from shardbus.stores.base.store import FragmentId, StoreError
 from tests.simulation.faults import Disk
 from tests.simulation.world import VirtualClock, VirtualLoop, VirtualWorker
+from tests.support.entities import new_topic
 
 SLOT = 3
 
 
 def a_topic() -> Entity:
-    topic = topic_of(1, "news", EntitySpec(), 1)
+    topic = new_topic(1, "news", EntitySpec(), 1)
     topic.fragments = [FragmentHome(0, SLOT)]
     topic.hash_starts = even_hash_starts(1)
     return topic

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from shardbus.broker.access.auth import Authorizer, development_rule
+from shardbus.broker.access.auth import Authorizer
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import PROBLEMS_MAX, Bus
 from shardbus.broker.namespace.host import EntityStatistics
@@ -21,6 +21,7 @@ from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.memory.catalogue import MemoryCatalogue
+from tests.support.entities import development_rule
 from tests.support.refusals import unavailability
 from tests.unit.broker.hosts import InlineWorker
 from tests.unit.broker.house import LATENCY_S, House, send_of

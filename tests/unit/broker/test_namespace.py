@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from shardbus.broker.access.auth import development_rule
 from shardbus.broker.namespace.host import (
     FRAGMENT_AVAILABLE,
     FRAGMENT_UNAVAILABLE,
@@ -23,6 +22,7 @@ from shardbus.core.namespace.access import LISTEN, AccessRule
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.tier import NEWER, OLDER, PREMIUM
 from shardbus.stores.base.store import FragmentId
+from tests.support.entities import development_rule
 from tests.support.refusals import refusal_of
 from tests.unit.broker.world import Heard, World, create
 

@@ -10,12 +10,12 @@ from shardbus.core.namespace.entity import (
     Entity,
     EntitySpec,
     new_subscription,
-    new_topic,
     spread_fragments,
 )
 from shardbus.core.namespace.rule_spec import RuleSpec, TypedValue, correlation_filter, default_rule
 from shardbus.core.properties import unpack
 from shardbus.rules.limits import SQL_RULES_MAX
+from tests.support.entities import new_topic
 from tests.unit.broker.news import FORMAT, new_publisher, sql_rule
 
 NOW_MS = 1_000_000

@@ -14,12 +14,12 @@ from shardbus.core.namespace.entity import (
     EntitySpec,
     entity_from_json,
     new_subscription,
-    new_topic,
 )
 from shardbus.core.namespace.entity import spread_fragments as spread
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.rule_spec import RuleSpec, default_rule, sql_filter
 from shardbus.stores.base.store import FragmentId
+from tests.support.entities import new_topic
 from tests.support.refusals import unavailability
 from tests.unit.broker.hosts import FakeHost
 

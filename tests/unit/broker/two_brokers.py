@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from itertools import count
 from typing import TypeVar
 
-from shardbus.broker.access.auth import Authorizer, development_rule
+from shardbus.broker.access.auth import Authorizer
 from shardbus.broker.broker import Broker
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.fragment.storage import Storage
@@ -25,6 +25,7 @@ from shardbus.stores.base.store import FragmentCommit, FragmentId, StoreError
 from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.simulation.faults import Disk
 from tests.simulation.world import EPOCH_MS, Crash, VirtualClock, VirtualLoop, VirtualWorker
+from tests.support.entities import development_rule
 
 T = TypeVar("T")
 

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 
-from shardbus.broker.access.auth import development_rule
 from shardbus.broker.namespace.namespace import Namespace
 from shardbus.broker.namespace.settings import NamespaceSettings
 from shardbus.core.namespace.access import AccessRule
@@ -11,6 +10,7 @@ from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
 from shardbus.stores.base.store import FragmentId, StoreError, Unfinished
 from shardbus.stores.memory.catalogue import MemoryCatalogue
+from tests.support.entities import development_rule
 from tests.unit.broker.hosts import FakeHost, InlineWorker, SetClock
 
 

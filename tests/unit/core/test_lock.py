@@ -97,7 +97,7 @@ def test_renewing_nothing_leaves_nothing_behind() -> None:
         table.renew([], 100)
 
     assert table.next_deadline_ms() == NEVER_MS
-    assert table.pending_batches() == 0
+    assert table._deadlines == []
 
 
 def test_the_next_deadline_is_that_of_a_lock_still_held() -> None:
@@ -131,7 +131,7 @@ def test_memory_follows_the_held_locks_and_not_the_traffic() -> None:
         table.release(token(number), 0)
 
     assert len(table) == 1
-    assert table.pending_batches() < 200
+    assert len(table._deadlines) < 200
 
 
 def test_so_many_locks_end_in_one_step_and_the_others_in_the_next() -> None:

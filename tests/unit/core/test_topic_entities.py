@@ -20,13 +20,13 @@ from shardbus.core.namespace.entity import (
     entity_from_json,
     new_queue_spec,
     new_subscription,
-    new_topic,
     spread_fragments,
 )
 from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.property import PROPERTIES, SUBSCRIPTION, TOPIC
 from shardbus.core.namespace.rule_spec import default_rule
 from shardbus.core.namespace.tier import BASIC, PREMIUM, STANDARD, tier_named
+from tests.support.entities import new_topic
 from tests.support.refusals import refusal_of
 
 

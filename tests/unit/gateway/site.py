@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
-from shardbus.broker.access.auth import Authorizer, development_rule
+from shardbus.broker.access.auth import Authorizer
 from shardbus.broker.clock import SystemClock
 from shardbus.broker.namespace.namespace import Namespace
 from shardbus.broker.namespace.settings import NamespaceSettings
@@ -25,6 +25,7 @@ from shardbus.gateway.http.server.site import Site
 from shardbus.gateway.listening.listener import Listener, Protocols
 from shardbus.gateway.listening.tls import development_certificate, server_context
 from shardbus.stores.memory.catalogue import MemoryCatalogue
+from tests.support.entities import development_rule
 from tests.unit.broker.hosts import FakeHost, InlineWorker
 
 T = TypeVar("T")

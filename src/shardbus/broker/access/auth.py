@@ -12,7 +12,7 @@ from shardbus.broker.access.slowdown import Slowdown
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import INVALID_ARGUMENT, UNAUTHORIZED, Refused, RefusedAt
 from shardbus.core.message import NEVER_MS
-from shardbus.core.namespace.access import ALL_RIGHTS, AccessRule, right_names
+from shardbus.core.namespace.access import AccessRule, right_names
 from shardbus.core.namespace.address import audience_path, covers, owners
 
 DEVELOPMENT_KEY_NAME: Final = "RootManageSharedAccessKey"
@@ -268,11 +268,6 @@ def claims_required(right: int, path: str) -> Refused:
     names = ", ".join(right_names(right))
     text = f"Unauthorized access. '{names}' claim(s) are required to perform this operation."
     return RefusedAt(UNAUTHORIZED, f"{text} Resource:", path, ".")
-
-
-def development_rule() -> AccessRule:
-    """The rule that every client of the emulator knows; `app` decides when it may be used."""
-    return AccessRule(DEVELOPMENT_KEY_NAME, ALL_RIGHTS, DEVELOPMENT_KEY)
 
 
 def _key_digest(key: str) -> bytes:

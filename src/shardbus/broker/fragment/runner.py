@@ -126,13 +126,6 @@ class Runner(StoredFragment):
         return self.state == AVAILABLE
 
     @property
-    def is_half_way(self) -> bool:
-        """Whether a decision takes more than one turn of the loop, and is not complete yet."""
-        if self._outlet is not None and self._outlet.is_unfinished:
-            return True
-        return self._fragment is not None and self._fragment.is_unfinished
-
-    @property
     def is_quiet(self) -> bool:
         """Whether nothing is under way: everything that was due has been decided and stored."""
         is_working = self._is_busy and self._fragment is not None

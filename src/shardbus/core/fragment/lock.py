@@ -52,10 +52,6 @@ class LockTable:
     def __len__(self) -> int:
         return len(self._locks)
 
-    def pending_batches(self) -> int:
-        """How many deadlines are kept; the number follows the held locks, not the traffic."""
-        return len(self._deadlines)
-
     def is_locked(self, sequence_number: int) -> bool:
         return sequence_number in self._locked
 

@@ -315,13 +315,6 @@ def new_queue_spec(tier: Tier, *, is_partitioned: bool) -> EntitySpec:
     return spec
 
 
-def new_topic(entity_id: int, name: str, spec: EntitySpec, now_ms: int) -> Entity:
-    """A topic, not yet placed."""
-    topic = Entity(entity_id, name, spec, now_ms)
-    topic.kind = TOPIC
-    return topic
-
-
 def new_subscription(
     entity_id: int, topic: Entity, name: str, spec: EntitySpec, now_ms: int
 ) -> Entity:

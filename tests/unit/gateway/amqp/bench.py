@@ -10,7 +10,6 @@ from shardbus.broker.access.auth import (
     DEVELOPMENT_KEY,
     DEVELOPMENT_KEY_NAME,
     Authorizer,
-    development_rule,
 )
 from shardbus.broker.access.sas import mint_token
 from shardbus.broker.broker import Broker
@@ -33,6 +32,7 @@ from shardbus.message.sections import (
 )
 from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.simulation.world import EPOCH_MS, VirtualWorker
+from tests.support.entities import development_rule
 from tests.unit.broker.house import House
 from tests.unit.gateway.amqp.client import RECEIVE_AND_DELETE, Client, plain
 
