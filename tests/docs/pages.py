@@ -18,8 +18,11 @@ from tests.tidy.prose import wrapped
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference"
+RECORDS: Final = ROOT / "docs" / "adr"
 _TABLE_BEGINS: Final = "<!-- The table is made by `make sdks`; edits are lost. -->"
 _TABLE_ENDS: Final = "<!-- End of the table. -->"
+_RECORDS_BEGIN: Final = "<!-- The list is made by `make docs`; edits are lost. -->"
+_RECORDS_END: Final = "<!-- End of the list. -->"
 _MADE: Final = "<!-- Made by `make docs`; edits are lost. -->\n"
 
 
@@ -30,6 +33,7 @@ def pages() -> dict[str, str]:
         "docs/reference/cli.md": wrapped(cli_page()),
         "docs/reference/fields.md": wrapped(fields_page()),
         "docs/conformance.md": conformance_page(),
+        "docs/adr/README.md": records_page(),
         # The connector must not import the bus: it is told what definitions of pipelines are like.
         "spark/src/shardbus_spark/pipelines/definitions.json": json.dumps(
             driver_schemas(), indent=1
@@ -114,6 +118,23 @@ def conformance_page() -> str:
     _, end, after = rest.partition(_TABLE_ENDS)
     assert begin and end, "docs/conformance.md has lost the marks around its table of SDKs"
     return f"{before}{begin}\n\n{sdk_table()}\n{end}{after}"
+
+
+def records_page() -> str:
+    """The page about decisions, with the list of all records by number and title."""
+    page = (RECORDS / "README.md").read_text(encoding="utf-8")
+    before, begin, rest = page.partition(_RECORDS_BEGIN)
+    _, end, after = rest.partition(_RECORDS_END)
+    assert begin and end, "docs/adr/README.md has lost the marks around its list of records"
+    listed = "".join(map(_record_item, sorted(RECORDS.glob("[0-9]*.md"))))
+    return wrapped(f"{before}{begin}\n\n{listed}\n{end}{after}")
+
+
+def _record_item(record: Path) -> str:
+    heading = record.read_text(encoding="utf-8").partition("\n")[0]
+    number, _, title = heading.removeprefix("# ").partition(" ")
+    assert record.name.startswith(f"{number}-"), f"{record.name} has the heading {heading!r}"
+    return f"- [{number}]({record.name}) {title}\n"
 
 
 def sdk_table() -> str:

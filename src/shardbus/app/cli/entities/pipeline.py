@@ -57,7 +57,7 @@ def _name() -> click.Argument:
 def create(
     name: str, is_started: bool, **options: str | int | bool | tuple[str, ...] | None
 ) -> None:
-    """Define the pipeline NAME: a capture, a replay, or a transform in SQL or Python."""
+    """Define the pipeline NAME; --kind chooses what it does."""
 
     def act(api: ApiClient, console: Console) -> None:
         made = api.put(_path(name), wanted_definition(name, options))
