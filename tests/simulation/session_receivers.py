@@ -165,8 +165,8 @@ class PatientOwner:
         while True:
             bus = await self._simulation.bus_up(self._plan)
             acceptance = Acceptance()
-            door = bus.ways[self._plan.entity_id].router.sessions
-            accepting = door.accept(None, HOUR_MS, acceptance.told)
+            acceptor = bus.ways[self._plan.entity_id].router.sessions
+            accepting = acceptor.accept(None, HOUR_MS, acceptance.told)
             while acceptance.answer is None and not bus.is_dead:
                 await acceptance.wait(1.0)
             if isinstance(acceptance.answer, SessionAccepted):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from shardbus.broker.access.auth import DEVELOPMENT_KEY, DEVELOPMENT_KEY_NAME
 from shardbus.core.namespace.access import ALL_RIGHTS, AccessRule
-from shardbus.core.namespace.entity import TOPIC, Entity, EntitySpec
+from shardbus.core.namespace.entity import Entity, EntitySpec
+from shardbus.core.namespace.property import TOPIC
 
 
 def development_rule() -> AccessRule:

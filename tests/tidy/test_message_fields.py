@@ -87,14 +87,14 @@ from shardbus.gateway.flight.writing.sinking import check_written, drafts_of
 from shardbus.gateway.http.api.messages.message import message_document
 from shardbus.gateway.http.api.messages.sending import read_draft
 from shardbus.gateway.http.api.messages.documents import NewMessage
-from shardbus.gateway.http.document import Reader, write
+from shardbus.gateway.http.document import BodyReader, write
 from shardbus.gateway.http.messaging.broker_properties import read_broker_properties
 from shardbus.gateway.http.messaging.sent import SentDraft, encode_draft
 from shardbus.message.rule_view import RuleView
 from shardbus.rules import system
 from shardbus.rules.document import filter_of
 
-said = encode_draft(read_draft(Reader(NewMessage).read(b'{"trace": "by JSON"}')), 1)
+said = encode_draft(read_draft(BodyReader(NewMessage).read(b'{"trace": "by JSON"}')), 1)
 broker = encode_draft(SentDraft(b"", read_broker_properties({"Trace": "by HTTP"}), {}), 1)
 entry = Entry(1, said.payload, len(said.payload), enqueued_at_ms=1)
 written = pa.record_batch({"trace": ["by rows"]})

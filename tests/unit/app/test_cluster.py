@@ -1,7 +1,7 @@
 """A gateway over brokers of other processes, before it serves."""
 
 from shardbus.app.server.cluster import TURN_S_MAX, in_turn
-from shardbus.broker.remote.catalogue_door import TURN_MS_MAX, TURN_TAKEN_TEXT, TURN_WAIT_MS
+from shardbus.broker.remote.catalogue_answerer import TURN_MS_MAX, TURN_TAKEN_TEXT, TURN_WAIT_MS
 from shardbus.core.errors import Unavailable
 from tests.simulation.world import VirtualLoop
 from tests.support.refusals import unavailability

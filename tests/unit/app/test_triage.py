@@ -13,7 +13,7 @@ from shardbus.app.cli.failures import Interrupted, NotFound, Refused, Usage
 from shardbus.app.cli.sas import Credential
 from shardbus.app.cli.triage import redrive as redriving
 from shardbus.app.cli.triage.analysis import entities_of, filters_of, kept_report
-from shardbus.app.cli.triage.redrive import Redrive, found_group, read_wish, undo
+from shardbus.app.cli.triage.redrive import Redrive, found_group, read_order, undo
 from shardbus.app.cli.triage.view import shown
 from tests.support.refusals import check_named
 
@@ -85,9 +85,9 @@ def _api(bus: Bus) -> ApiClient:
 
 
 def _redrive(bus: Bus, *body_set: str, **options: str | int | bool) -> Redrive:
-    wish = read_wish("abc", body_set, options)
-    assert wish is not None
-    return Redrive(_api(bus), wish, GROUP, lambda: iter(range(1, 8)), pause=lambda _: None)
+    order = read_order("abc", body_set, options)
+    assert order is not None
+    return Redrive(_api(bus), order, GROUP, lambda: iter(range(1, 8)), pause=lambda _: None)
 
 
 def test_a_dry_run_changes_nothing_and_shows_what_would_be(
@@ -112,10 +112,10 @@ def test_letters_that_expired_are_not_sent_to_expire_again_without_a_word(
     """P7: an entity that does not dead-letter them removes them after their time to live."""
     told: list[str] = []
     for repair in ("SET a = 2", "SET sys.TimeToLive = NULL"):
-        wish = read_wish("abc", (), {"repair": repair, "is_applied": is_applied})
-        assert wish is not None
+        order = read_order("abc", (), {"repair": repair, "is_applied": is_applied})
+        assert order is not None
         group: Document = {**GROUP, "reason": "TTLExpiredException"}
-        redrive = Redrive(_api(Bus()), wish, group, lambda: iter([1]), pause=lambda _: None)
+        redrive = Redrive(_api(Bus()), order, group, lambda: iter([1]), pause=lambda _: None)
         redrive.run(Console(is_json=False))
         told.append(capsys.readouterr().out)
 
@@ -183,9 +183,9 @@ def test_a_job_that_fails_is_told_with_what_was_done() -> None:
 
 def test_a_refusal_before_the_first_letter_promises_nothing() -> None:
     """P7: the same command would be refused again."""
-    wish = read_wish("abc", (), {"is_applied": True})
-    assert wish is not None
-    redrive = Redrive(_api(Bus("failed")), wish, GROUP, lambda: iter([1]), pause=lambda _: None)
+    order = read_order("abc", (), {"is_applied": True})
+    assert order is not None
+    redrive = Redrive(_api(Bus("failed")), order, GROUP, lambda: iter([1]), pause=lambda _: None)
 
     with pytest.raises(Refused) as caught:
         redrive.run(Console(is_json=False))
@@ -199,9 +199,9 @@ def test_an_interruption_stops_the_job() -> None:
     def interrupted(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    wish = read_wish("abc", (), {"is_applied": True})
-    assert wish is not None
-    redrive = Redrive(_api(bus), wish, GROUP, lambda: iter([1]), pause=interrupted)
+    order = read_order("abc", (), {"is_applied": True})
+    assert order is not None
+    redrive = Redrive(_api(bus), order, GROUP, lambda: iter([1]), pause=interrupted)
 
     with pytest.raises(Interrupted, match="orders"):
         redrive.run(Console(is_json=False))
@@ -223,7 +223,7 @@ def test_options_that_make_no_sense_are_told_before_anything_is_read(
     group: str, body_set: tuple[str, ...], options: dict[str, str | int | bool | None], told: str
 ) -> None:
     with pytest.raises(Usage, match=told):
-        read_wish(group, body_set, options)
+        read_order(group, body_set, options)
 
 
 def test_a_group_that_is_gone_is_told() -> None:

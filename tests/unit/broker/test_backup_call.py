@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardbus.broker.backup.backup import Backup, BackupOrder
-from shardbus.broker.backup.call import BackupDoor, RemotePart
+from shardbus.broker.backup.call import BackupAnswerer, RemotePart
 from shardbus.broker.remote.host_call import read_question
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_FOUND, Unavailable
 from tests.support.refusals import refusal_of, unavailability
@@ -23,16 +23,16 @@ def world(tmp_path: Path) -> Iterator[BackupWorld]:
 
 
 class Wire:
-    """Asks a door as a gateway asks a broker."""
+    """Asks a broker's parts as a gateway asks a broker."""
 
     def __init__(self, world: BackupWorld) -> None:
-        self._door = BackupDoor(world.parts[:1])
+        self._answerer = BackupAnswerer(world.parts[:1])
         for part in world.parts[1:]:
-            self._door.add(part)
+            self._answerer.add(part)
 
     async def ask(self, document: str) -> str:
         do, fields = read_question(document)
-        answer = await self._door.answer(do, fields)
+        answer = await self._answerer.answer(do, fields)
         assert answer is not None
         return answer
 
@@ -92,7 +92,7 @@ def test_a_question_about_nothing_that_is_kept_here_is_refused(world: BackupWorl
 
 def test_other_questions_are_for_others(world: BackupWorld) -> None:
     do, fields = read_question('{"do": "statistics"}')
-    assert world.run(BackupDoor([]).answer(do, fields)) is None
+    assert world.run(BackupAnswerer([]).answer(do, fields)) is None
 
 
 @pytest.mark.parametrize("answer", ["", "[]", "{}", json.dumps({"size_bytes": "1"})])

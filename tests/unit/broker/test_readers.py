@@ -7,7 +7,7 @@ import pytest
 from shardbus.broker.fragment.answers import ReplyTo
 from shardbus.broker.fragment.runner import Runner
 from shardbus.broker.operations.browse import BrowseCursor
-from shardbus.broker.operations.readers import PIECE_BYTES_MAX, Readers, Wish
+from shardbus.broker.operations.readers import PIECE_BYTES_MAX, Readers, WantedClaim
 from shardbus.broker.remote.broker import RemoteBroker
 from shardbus.core.errors import (
     CLAIM_LOST,
@@ -105,8 +105,8 @@ def test_the_next_claims_complete_those_before_with_a_commit_for_both(queue: Que
         claim(queue, 0, ordinal, 1)
     before = len(queue.house.disk.transactions)
 
-    wishes = [Wish(4, 1, 100), Wish(5, 1, 100)]
-    advanced = queue.do(readers.advance(0, MAIN_LINE, NAME, OWNER, wishes, 3))
+    wanted_claims = [WantedClaim(4, 1, 100), WantedClaim(5, 1, 100)]
+    advanced = queue.do(readers.advance(0, MAIN_LINE, NAME, OWNER, wanted_claims, 3))
 
     assert [each.claim.ordinal for each in advanced.claims if each.claim] == [4, 5]
     assert (advanced.completed, advanced.failure) == (3, None)
@@ -140,7 +140,7 @@ def test_what_is_done_makes_room_for_the_next_claim(queue: Queue) -> None:
         claim(queue, 0, ordinal, 1)
     readers = Readers([Full(queue.runners[0])], [0])
 
-    advanced = queue.do(readers.advance(0, MAIN_LINE, NAME, OWNER, [Wish(4, 1, 100)], 3))
+    advanced = queue.do(readers.advance(0, MAIN_LINE, NAME, OWNER, [WantedClaim(4, 1, 100)], 3))
 
     assert advanced.completed == 3
     assert read(queue, 0, 4) == [b"0-3"]
@@ -154,7 +154,7 @@ def test_a_lost_claim_is_not_passed_over_by_the_next(queue: Queue) -> None:
     queue.do(readers.release(MAIN_LINE, NAME, OWNER))
 
     with pytest.raises(Refused) as refused:
-        queue.do(readers.advance(0, MAIN_LINE, NAME, OWNER, [Wish(2, 1, 100)], 1))
+        queue.do(readers.advance(0, MAIN_LINE, NAME, OWNER, [WantedClaim(2, 1, 100)], 1))
 
     assert refused.value.kind is CLAIM_LOST
 

@@ -11,7 +11,7 @@ from shardbus.broker.routing.sessions import (
     REST_MS,
     WAITING_MAX,
     Accepting,
-    SessionDoor,
+    SessionAcceptor,
     timeout_text,
 )
 from shardbus.core.errors import (
@@ -96,13 +96,15 @@ class Asker:
 
     def __init__(
         self,
-        door: SessionDoor,
+        acceptor: SessionAcceptor,
         session_id: str | None = None,
         wait_ms: int = MINUTE_MS,
         sharing: bytes | None = None,
     ) -> None:
         self.answers: list[SessionAccepted | Refused | Unavailable] = []
-        self.accepting: Accepting = door.accept(session_id, wait_ms, self.answers.append, sharing)
+        self.accepting: Accepting = acceptor.accept(
+            session_id, wait_ms, self.answers.append, sharing
+        )
 
     def granted(self) -> str:
         [answer] = self.answers
@@ -148,15 +150,15 @@ class Plan:
             self.ports[fragment_of_token(each)].submit(ReleaseSession(each), ignore)
 
 
-def door_of(house: House, *ports: Sessions, former: int = 0) -> SessionDoor:
+def acceptor_of(house: House, *ports: Sessions, former: int = 0) -> SessionAcceptor:
     plan = Plan(house, list(ports), former)
-    return SessionDoor(plan, plan.release, former, loop=house.loop, new_seed=lambda: bytes(8))
+    return SessionAcceptor(plan, plan.release, former, loop=house.loop, new_seed=lambda: bytes(8))
 
 
 def test_a_named_session_is_asked_of_its_fragment_once(house: House) -> None:
     """R11."""
     ports = [Sessions(0), Sessions(1)]
-    asker = Asker(door_of(house, *ports), "abc")
+    asker = Asker(acceptor_of(house, *ports), "abc")
 
     assert [len(port.asked) for port in ports] == [0, 1]
     ports[1].answer()
@@ -166,7 +168,7 @@ def test_a_named_session_is_asked_of_its_fragment_once(house: House) -> None:
 
 def test_a_named_session_that_somebody_holds_is_refused_at_once(house: House) -> None:
     port = Sessions(0)
-    asker = Asker(door_of(house, port), "abc")
+    asker = Asker(acceptor_of(house, port), "abc")
 
     port.fail(Refused(SESSION_CANNOT_BE_LOCKED, "held"))
 
@@ -175,7 +177,7 @@ def test_a_named_session_that_somebody_holds_is_refused_at_once(house: House) ->
 
 def test_a_session_id_that_is_too_long_is_refused_before_anybody_is_asked(house: House) -> None:
     port = Sessions(0)
-    asker = Asker(door_of(house, port), "x" * (KEY_CHARACTERS_MAX + 1))
+    asker = Asker(acceptor_of(house, port), "x" * (KEY_CHARACTERS_MAX + 1))
 
     assert asker.refused().kind is INVALID_ARGUMENT
     assert port.asked == []
@@ -184,7 +186,7 @@ def test_a_session_id_that_is_too_long_is_refused_before_anybody_is_asked(house:
 def test_sessions_of_former_fragments_come_first_and_are_held_at_both(house: House) -> None:
     """P6: their messages are older."""
     former, empty, present = Sessions(0, free=2), Sessions(1), Sessions(2, free=2)
-    asker = Asker(door_of(house, former, empty, present, former=1))
+    asker = Asker(acceptor_of(house, former, empty, present, former=1))
     for port in (empty, present, former):
         port.wake()
     empty.answer()
@@ -202,8 +204,8 @@ def test_sessions_of_former_fragments_come_first_and_are_held_at_both(house: Hou
 def test_a_free_session_that_is_held_at_a_former_fragment_is_given_back(house: House) -> None:
     """P6: and its fragment is asked again after a moment."""
     former, present = Sessions(0), Sessions(1, free=2)
-    door = door_of(house, former, present, former=1)
-    asker = Asker(door)
+    acceptor = acceptor_of(house, former, present, former=1)
+    asker = Asker(acceptor)
     present.wake()
     present.answer()
     former.fail(Refused(SESSION_CANNOT_BE_LOCKED, "held"))
@@ -216,7 +218,7 @@ def test_a_free_session_that_is_held_at_a_former_fragment_is_given_back(house: H
 def test_whoever_wants_any_session_waits_without_asking(house: House) -> None:
     """R19: no polling round over the fragments."""
     ports = [Sessions(n) for n in range(16)]
-    asker = Asker(door_of(house, *ports))
+    asker = Asker(acceptor_of(house, *ports))
     house.pass_s(30)
 
     assert all(len(port.watchers) == 1 and not port.asked for port in ports)
@@ -229,8 +231,8 @@ def test_whoever_wants_any_session_waits_without_asking(house: House) -> None:
 
 def test_askers_are_served_in_the_order_in_which_they_came(house: House) -> None:
     ports = [Sessions(0, free=1), Sessions(1, free=2)]
-    door = door_of(house, *ports)
-    askers = [Asker(door) for _ in range(3)]
+    acceptor = acceptor_of(house, *ports)
+    askers = [Asker(acceptor) for _ in range(3)]
     for port in ports:
         port.wake()
 
@@ -243,7 +245,7 @@ def test_askers_are_served_in_the_order_in_which_they_came(house: House) -> None
 
 def test_only_as_many_sessions_are_asked_for_as_are_wanted(house: House) -> None:
     ports = [Sessions(n, free=5) for n in range(4)]
-    Asker(door_of(house, *ports))
+    Asker(acceptor_of(house, *ports))
     for port in ports:
         port.wake()
 
@@ -252,16 +254,16 @@ def test_only_as_many_sessions_are_asked_for_as_are_wanted(house: House) -> None
 
 def test_every_fragment_has_its_turn(house: House) -> None:
     ports = [Sessions(n, free=9) for n in range(3)]
-    door = door_of(house, *ports)
+    acceptor = acceptor_of(house, *ports)
     granted: list[str] = []
-    first = Asker(door)
+    first = Asker(acceptor)
     for port in ports:
         port.wake()
     ports[0].answer()
     granted.append(first.granted())
 
     for _ in range(5):
-        asker = Asker(door)
+        asker = Asker(acceptor)
         [port] = [port for port in ports if port.asked]
         port.answer()
         granted.append(asker.granted())
@@ -271,7 +273,7 @@ def test_every_fragment_has_its_turn(house: House) -> None:
 
 def test_a_fragment_without_a_free_session_is_waited_for_again(house: House) -> None:
     port = Sessions(0)
-    asker = Asker(door_of(house, port))
+    asker = Asker(acceptor_of(house, port))
     port.wake()
 
     port.answer()
@@ -286,7 +288,7 @@ def test_a_fragment_without_a_free_session_is_waited_for_again(house: House) -> 
 def test_an_unavailable_fragment_keeps_nobody_from_the_others(house: House) -> None:
     """R17."""
     ports = [Sessions(0), Sessions(1, free=1)]
-    asker = Asker(door_of(house, *ports))
+    asker = Asker(acceptor_of(house, *ports))
     for port in ports:
         port.wake()
 
@@ -299,7 +301,7 @@ def test_an_unavailable_fragment_keeps_nobody_from_the_others(house: House) -> N
 def test_a_fragment_that_does_not_answer_keeps_nobody_from_the_others(house: House) -> None:
     """R17: and what it grants too late is released."""
     stuck, other = Sessions(0, free=1), Sessions(1, free=1)
-    asker = Asker(door_of(house, stuck, other))
+    asker = Asker(acceptor_of(house, stuck, other))
     stuck.wake()
     other.wake()
     assert (len(stuck.asked), len(other.asked)) == (1, 0)
@@ -314,7 +316,7 @@ def test_a_fragment_that_does_not_answer_keeps_nobody_from_the_others(house: Hou
 
 def test_after_its_time_an_asker_is_told_so(house: House) -> None:
     port = Sessions(0)
-    asker = Asker(door_of(house, port), wait_ms=59_500)
+    asker = Asker(acceptor_of(house, port), wait_ms=59_500)
 
     house.pass_s(59.4)
     assert asker.answers == []
@@ -339,8 +341,8 @@ def test_times_are_written_as_the_original_does() -> None:
 
 def test_a_session_that_was_granted_too_late_goes_to_the_next_asker(house: House) -> None:
     port = Sessions(0, free=1)
-    door = door_of(house, port)
-    gone, next_one = Asker(door, wait_ms=1_000), Asker(door)
+    acceptor = acceptor_of(house, port)
+    gone, next_one = Asker(acceptor, wait_ms=1_000), Asker(acceptor)
     port.wake()
     house.pass_s(2)
 
@@ -353,8 +355,8 @@ def test_a_session_that_was_granted_too_late_goes_to_the_next_asker(house: House
 
 def test_a_session_that_nobody_wants_any_more_is_released_at_once(house: House) -> None:
     port = Sessions(0, free=2)
-    door = door_of(house, port)
-    any_one, named = Asker(door), Asker(door, "abc")
+    acceptor = acceptor_of(house, port)
+    any_one, named = Asker(acceptor), Asker(acceptor, "abc")
     port.wake()
 
     any_one.accepting.cancel()
@@ -368,8 +370,8 @@ def test_a_session_that_nobody_wants_any_more_is_released_at_once(house: House) 
 
 def test_each_asker_gets_a_session_that_is_held_as_it_wants(house: House) -> None:
     ports = [Sessions(0, free=2), Sessions(1, free=2)]
-    door = door_of(house, *ports)
-    alone, shared = Asker(door), Asker(door, sharing=SHARED)
+    acceptor = acceptor_of(house, *ports)
+    alone, shared = Asker(acceptor), Asker(acceptor, sharing=SHARED)
     for port in ports:
         port.wake()
 
@@ -383,8 +385,8 @@ def test_a_session_that_is_held_otherwise_than_wanted_is_released_and_asked_for_
     house: House,
 ) -> None:
     port = Sessions(0, free=2)
-    door = door_of(house, port)
-    gone, alone = Asker(door, sharing=SHARED), Asker(door)
+    acceptor = acceptor_of(house, port)
+    gone, alone = Asker(acceptor, sharing=SHARED), Asker(acceptor)
     port.wake()
     gone.accepting.cancel()
 
@@ -398,7 +400,7 @@ def test_a_session_that_is_held_otherwise_than_wanted_is_released_and_asked_for_
 
 def test_a_session_to_take_over_is_asked_for_with_its_token(house: House) -> None:
     port = Sessions(0, free=1)
-    asker = Asker(door_of(house, port), "s", sharing=b"the first token.")
+    asker = Asker(acceptor_of(house, port), "s", sharing=b"the first token.")
 
     [(command, _)] = port.asked
     port.answer()
@@ -409,8 +411,8 @@ def test_a_session_to_take_over_is_asked_for_with_its_token(house: House) -> Non
 
 def test_nobody_is_watched_when_the_last_asker_has_gone(house: House) -> None:
     ports = [Sessions(0), Sessions(1)]
-    door = door_of(house, *ports)
-    askers = [Asker(door), Asker(door)]
+    acceptor = acceptor_of(house, *ports)
+    askers = [Asker(acceptor), Asker(acceptor)]
 
     askers[0].accepting.cancel()
     assert [len(port.watchers) for port in ports] == [1, 1]
@@ -421,7 +423,7 @@ def test_nobody_is_watched_when_the_last_asker_has_gone(house: House) -> None:
 
 def test_an_asker_hears_nothing_after_it_was_told(house: House) -> None:
     port = Sessions(0, free=1)
-    asker = Asker(door_of(house, port), wait_ms=1_000)
+    asker = Asker(acceptor_of(house, port), wait_ms=1_000)
     port.wake()
     port.answer()
 
@@ -434,7 +436,7 @@ def test_an_asker_hears_nothing_after_it_was_told(house: House) -> None:
 
 def test_a_refusal_is_told_to_whoever_has_waited_longest(house: House) -> None:
     port = Sessions(0)
-    asker = Asker(door_of(house, port))
+    asker = Asker(acceptor_of(house, port))
     port.wake()
 
     port.fail(Refused(NOT_ALLOWED, "this entity has no sessions"))
@@ -443,8 +445,8 @@ def test_a_refusal_is_told_to_whoever_has_waited_longest(house: House) -> None:
 
 
 def test_only_so_many_wait_at_once(house: House) -> None:
-    door = door_of(house, Sessions(0))
-    askers = [Asker(door) for _ in range(WAITING_MAX + 1)]
+    acceptor = acceptor_of(house, Sessions(0))
+    askers = [Asker(acceptor) for _ in range(WAITING_MAX + 1)]
 
     assert askers[-1].refused().kind is SERVER_BUSY
     assert not any(asker.answers for asker in askers[:-1])

@@ -7,7 +7,7 @@ import pytest
 
 from shardbus.broker.remote.broker import RemoteBroker
 from shardbus.broker.remote.catalogue import RemoteCatalogue, SharedTurns
-from shardbus.broker.remote.catalogue_door import TURN_MS_MAX, CatalogueDoor
+from shardbus.broker.remote.catalogue_answerer import TURN_MS_MAX, CatalogueAnswerer
 from shardbus.core.errors import Unavailable
 from shardbus.stores.memory.catalogue import MemoryCatalogue
 from tests.unit.broker.hosts import InlineWorker
@@ -42,20 +42,20 @@ class Crossing:
 
 def crossing(story: Story) -> None:
     async def tell(world: World) -> None:
-        door = CatalogueDoor(
+        answerer = CatalogueAnswerer(
             MemoryCatalogue(created_at_ms=42),
             InlineWorker(),
             loop=world.loop,
             version=1_000,
             on_change=world.endpoint.publish_catalogue,
         )
-        world.endpoint.keep_turns(door)
+        world.endpoint.keep_turns(answerer)
         both = Crossing(world)
         async with running(both.remotes[0]), running(both.remotes[1]):
             for remote in both.remotes:
                 assert await remote.wait_until_up(1_000)
             await story(both)
-        door.close()
+        answerer.close()
 
     run_world(tell)
 

@@ -30,10 +30,10 @@ from shardbus.app.server.node.name import BROKER
 from shardbus.app.server.node.tls import NodeTls
 from shardbus.app.server.serving import alongside, beat_on, log_to_stderr, stop_on_signals
 from shardbus.app.server.store_kinds import new_namespace_id, stores_of
-from shardbus.broker.backup.call import BackupDoor
+from shardbus.broker.backup.call import BackupAnswerer
 from shardbus.broker.clock import Clock, SystemClock
 from shardbus.broker.fragment.storage import ThreadWorker
-from shardbus.broker.remote.catalogue_door import CatalogueDoor
+from shardbus.broker.remote.catalogue_answerer import CatalogueAnswerer
 from shardbus.broker.remote.endpoint import Endpoint
 from shardbus.broker.wire.frames import NONCE_BYTES
 from shardbus.stores.base.package import Stores
@@ -119,7 +119,7 @@ async def _serve(options: BrokerOptions, secret: bytes, tls: NodeTls | None) -> 
         new_nonce=lambda: secrets.token_bytes(NONCE_BYTES),
     )
     part = store_part(broker, kept, options.backup_dir, loop)
-    backups = BackupDoor([part])
+    backups = BackupAnswerer([part])
     endpoint.add_answerer(backups)
     try:
         async with endpoint, _catalogue(options, stores, endpoint, backups, clock):
@@ -137,7 +137,11 @@ async def _serve(options: BrokerOptions, secret: bytes, tls: NodeTls | None) -> 
 
 @asynccontextmanager
 async def _catalogue(
-    options: BrokerOptions, stores: Stores, endpoint: Endpoint, backups: BackupDoor, clock: Clock
+    options: BrokerOptions,
+    stores: Stores,
+    endpoint: Endpoint,
+    backups: BackupAnswerer,
+    clock: Clock,
 ) -> AsyncIterator[None]:
     """The catalogue, kept for all gateways; nothing when another broker keeps it."""
     if not options.keeps_catalogue:
@@ -150,8 +154,8 @@ async def _catalogue(
     # Milliseconds since the epoch, with room for changes: every start has a new version.
     version = now_ms * 1_000
     publish = endpoint.publish_catalogue
-    door = CatalogueDoor(catalogue, worker, loop=loop, version=version, on_change=publish)
-    endpoint.keep_turns(door)
+    answerer = CatalogueAnswerer(catalogue, worker, loop=loop, version=version, on_change=publish)
+    endpoint.keep_turns(answerer)
     part = catalogue_part(catalogue, worker, options.backup_dir, loop)
     backups.add(part)
     publish(version)
@@ -159,7 +163,7 @@ async def _catalogue(
         yield
     finally:
         await part.close()
-        door.close()
+        answerer.close()
         worker.close()
         catalogue.close()
 

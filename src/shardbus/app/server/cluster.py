@@ -25,7 +25,7 @@ from shardbus.broker.fragment.storage import ThreadWorker
 from shardbus.broker.namespace.namespace import Namespace
 from shardbus.broker.remote.broker import Dial, RemoteBroker
 from shardbus.broker.remote.catalogue import RemoteCatalogue, SharedTurns
-from shardbus.broker.remote.catalogue_door import TURN_MS_MAX, TURN_TAKEN_TEXT
+from shardbus.broker.remote.catalogue_answerer import TURN_MS_MAX, TURN_TAKEN_TEXT
 from shardbus.broker.remote.link import Identity
 from shardbus.broker.wire.frames import NONCE_BYTES
 from shardbus.core.errors import Refused, Unavailable

@@ -157,7 +157,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     forwarder = Forwarder(bus)
     _watch(metrics, facts, amqp, gateway, partial(_readings, forwarder, bus.authorizer.slowdown))
     async with gateway as http, AsyncExitStack() as listeners:
-        doors = _Doors(amqp.new_protocol, http.connection, certificate.context)
+        served = _PortProtocols(amqp.new_protocol, http.connection, certificate.context)
 
         async def listen(protocols: Protocols, port: int) -> int:
             listener = await listeners.enter_async_context(Listener(protocols, newcomers))
@@ -165,9 +165,9 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
             return await listener.listen(settings.host, port)
 
         ports = Ports(
-            amqp=await listen(doors.everything, settings.amqp_port),
-            http=await listen(doors.web, settings.http_port),
-            tls=await listen(doors.secure, settings.tls_port) if settings.tls_port else 0,
+            amqp=await listen(served.everything, settings.amqp_port),
+            http=await listen(served.web, settings.http_port),
+            tls=await listen(served.secure, settings.tls_port) if settings.tls_port else 0,
             flight=flight_port(settings),
         )
         facts.ports = ports
@@ -177,7 +177,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
         await bus.open_timed()
         chores = [
             garbage.collect_now_and_then(lambda: amqp.closed_connections),
-            certificate.follow(doors.all(), told_by_hangup()),
+            certificate.follow(served.all(), told_by_hangup()),
             forwarder.run(),
             *_chores(bus, told, overviews, lanes),
         ]
@@ -191,7 +191,7 @@ def _websockets(settings: Settings, amqp: AmqpServer) -> WebSockets:
     return WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.has_development_key)
 
 
-class _Doors:
+class _PortProtocols:
     """What each kind of port serves.
 
     Administration clients use HTTPS on whatever port the connection string has, so the TLS port

@@ -86,7 +86,7 @@ class RemotePart:
 
 
 @final
-class BackupDoor:
+class BackupAnswerer:
     """Answers for the parts of this process. An `endpoint.Answerer`."""
 
     def __init__(self, parts: Sequence[BackupPart]) -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final, final
 
 from shardbus.broker.fragment.storage import Worker
-from shardbus.broker.remote.catalogue_door import TURN_TAKEN_TEXT, TURN_WAIT_MS
+from shardbus.broker.remote.catalogue_answerer import TURN_TAKEN_TEXT, TURN_WAIT_MS
 from shardbus.core.errors import Unavailable
 from shardbus.stores.base.cluster import SharedCatalogue
 from shardbus.stores.base.store import StoreError

@@ -67,7 +67,7 @@ class FragmentAnswers(Generic[T]):
 
 
 @final
-class Wish:
+class WantedClaim:
     """A claim to be made: its ordinal, and its maximum size."""
 
     def __init__(self, ordinal: int, count_max: int, bytes_max: int) -> None:
@@ -224,7 +224,7 @@ class Readers:
         line: int,
         name: str,
         owner: bytes,
-        wishes: Sequence[Wish],
+        wanted_claims: Sequence[WantedClaim],
         done: int = 0,
     ) -> Advanced:
         """Make the next claims of a fragment, until nothing waits, and complete those up to `done`.
@@ -234,10 +234,10 @@ class Readers:
         claims: list[Claimed] = []
         completed = 0
         try:
-            for wish in wishes:
+            for wanted in wanted_claims:
                 try:
                     completing = CompleteClaim(line, name, owner, done)
-                    claimed = await self._advance(number, completing, wish)
+                    claimed = await self._advance(number, completing, wanted)
                 except Refused as refusal:
                     if refusal.kind is not SERVER_BUSY or not claims:
                         raise
@@ -254,7 +254,7 @@ class Readers:
             return Advanced(claims, completed, failure)
         return Advanced(claims, completed)
 
-    async def _advance(self, number: int, done: CompleteClaim, wish: Wish) -> Claimed:
+    async def _advance(self, number: int, done: CompleteClaim, wanted: WantedClaim) -> Claimed:
         """Make one claim; when there is no room for it, first complete everything up to `done`."""
         for ordinal in (done.ordinal, 0):
             try:
@@ -263,9 +263,9 @@ class Readers:
                     done.line,
                     done.name,
                     done.owner,
-                    wish.ordinal,
-                    count_max=wish.count_max,
-                    bytes_max=wish.bytes_max,
+                    wanted.ordinal,
+                    count_max=wanted.count_max,
+                    bytes_max=wanted.bytes_max,
                     done=ordinal,
                 )
             except Refused as refusal:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final, final
 
 from shardbus.broker.remote.broker import RemoteBroker
-from shardbus.broker.remote.catalogue_door import (
+from shardbus.broker.remote.catalogue_answerer import (
     BEGIN,
     END_TURN,
     FINISH,

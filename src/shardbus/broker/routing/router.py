@@ -16,7 +16,7 @@ from shardbus.broker.routing.dispatch import Dispatcher, FragmentPort, ReceiverC
 from shardbus.broker.routing.joint_holds import HeldLink, HeldLinks, tokens_in
 from shardbus.broker.routing.key_turns import KeyTurns, Turn
 from shardbus.broker.routing.outbox import Outbox
-from shardbus.broker.routing.sessions import SessionDoor
+from shardbus.broker.routing.sessions import SessionAcceptor
 from shardbus.core.errors import (
     NOT_ALLOWED,
     QUOTA_EXCEEDED,
@@ -194,7 +194,7 @@ class EntityRouter:
         self._former_count = former_count
         self._former_starts: list[list[int]] = [] if former_starts is None else former_starts
         self.held_links = HeldLinks()
-        self.sessions = SessionDoor(
+        self.sessions = SessionAcceptor(
             self, self.release_session, former_count, loop=loop, new_seed=new_seed
         )
         self.map_count = 0

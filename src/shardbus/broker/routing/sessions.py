@@ -1,7 +1,7 @@
 """Accepts sessions: a named one, or the next free one of any fragment of an entity (R26).
 
-Nothing polls: a fragment that has a free session with messages wakes the door, which then asks it
-on behalf of the caller that has waited longest. After a repartition a session is held at several
+Nothing polls: a fragment that has a free session with messages wakes the acceptor, which then asks
+it on behalf of the caller that has waited longest. After a repartition a session is held at several
 fragments (`joint_holds`).
 """
 # Compiled by mypyc.
@@ -45,17 +45,19 @@ REST_MS: Final = 100
 class Accepting:
     """A caller that waits for a session, and is answered exactly once unless it is cancelled."""
 
-    def __init__(self, door: SessionDoor, reply_to: Accepted, sharing: bytes | None) -> None:
+    def __init__(
+        self, acceptor: SessionAcceptor, reply_to: Accepted, sharing: bytes | None
+    ) -> None:
         self.is_waiting = True
         self.sharing = sharing
         self.timer: asyncio.TimerHandle | None = None
-        self._door = door
+        self._acceptor = acceptor
         self._reply_to = reply_to
 
     def cancel(self) -> None:
         """The caller has gone; a session that is granted nevertheless is released at once."""
         if self.end():
-            self._door.left(self)
+            self._acceptor.left(self)
 
     def tell(self, answer: SessionAccepted | Refused | Unavailable) -> None:
         if self.end():
@@ -72,12 +74,10 @@ class Accepting:
 
 @final
 class _Source:
-    """The state of one fragment at the door: idle, watched, ready, being asked, or left alone for a
-    moment.
-    """
+    """The state of one fragment: idle, watched, ready, being asked, or left alone for a moment."""
 
-    def __init__(self, door: SessionDoor, index: int, port: FragmentPort) -> None:
-        self.door = door
+    def __init__(self, acceptor: SessionAcceptor, index: int, port: FragmentPort) -> None:
+        self.acceptor = acceptor
         self.index = index
         self.port = port
         self.is_resting = False
@@ -90,27 +90,27 @@ class _Source:
 
     def wake(self) -> None:
         self.is_watched = False
-        self.door.source_ready(self)
+        self.acceptor.source_ready(self)
 
     def answered(self, answer: Answer) -> None:
         self.is_asked = False
-        self.door.answered(self, answer)
+        self.acceptor.answered(self, answer)
 
     def joined(self, answer: SessionAccepted | Refused | Unavailable) -> None:
         self.is_asked = False
-        self.door.joined(self, answer)
+        self.acceptor.joined(self, answer)
 
     def rested(self) -> None:
         self.is_resting = False
-        self.door.source_ready(self)
+        self.acceptor.source_ready(self)
 
 
 @final
 class _Naming:
     """The question for a named session, and its caller."""
 
-    def __init__(self, door: SessionDoor, session_id: str, asker: Accepting) -> None:
-        self._door = door
+    def __init__(self, acceptor: SessionAcceptor, session_id: str, asker: Accepting) -> None:
+        self._acceptor = acceptor
         self._session_id = session_id
         self._asker = asker
         self._waited_ms = 0
@@ -118,7 +118,7 @@ class _Naming:
     def start(self) -> None:
         if self._asker.is_waiting:
             joining = Joining(
-                self._door.fragments,
+                self._acceptor.fragments,
                 self._session_id,
                 {},
                 self._answered,
@@ -130,15 +130,15 @@ class _Naming:
         is_outdated = isinstance(answer, Refused) and answer.kind is REPARTITIONING
         if is_outdated and self._waited_ms < MAP_WAIT_MS_MAX:
             self._waited_ms += MAP_RETRY_MS
-            self._door.fragments.call_later(MAP_RETRY_MS, self.start)
+            self._acceptor.fragments.call_later(MAP_RETRY_MS, self.start)
         elif self._asker.is_waiting:
             self._asker.tell(answer)
         elif isinstance(answer, SessionAccepted):
-            self._door.release(answer.token)
+            self._acceptor.release(answer.token)
 
 
 @final
-class SessionDoor:
+class SessionAcceptor:
     """Where the sessions of one entity are accepted."""
 
     def __init__(

@@ -157,7 +157,7 @@ def example_of(schema: Schema, schemas: Mapping[str, Schema]) -> object:
 
 
 @final
-class Reader(Generic[B]):
+class BodyReader(Generic[B]):
     """Reads documents of one type; Refused, with the error and its place, for any other."""
 
     def __init__(self, shape: type[B], what: str = "the body") -> None:
@@ -198,8 +198,8 @@ class KindReader(Generic[B]):
         self._what = what
 
     def read(self, content: bytes) -> B:
-        kind = Reader(self._kind, self._what).read(content)
-        return Reader(self._shape(kind), self._what).read(content)
+        kind = BodyReader(self._kind, self._what).read(content)
+        return BodyReader(self._shape(kind), self._what).read(content)
 
     def convert(self, value: object) -> B:
         kind = converted(value, self._kind, self._what)

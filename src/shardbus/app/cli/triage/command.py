@@ -16,7 +16,7 @@ from shardbus.app.cli.messages.entity_path import entity_parameters, message_pat
 from shardbus.app.cli.triage.redrive import (
     Redrive,
     found_group,
-    read_wish,
+    read_order,
     redrive_options,
     undo,
 )
@@ -98,7 +98,7 @@ def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Opti
     )
 
     group = text_option(options, "group") or ""
-    wish = read_wish(group, body_set, options)
+    order = read_order(group, body_set, options)
     access = access_from(options)
     api = access.api()
     entities = entities_of(api, message_path(entity, options))
@@ -126,10 +126,10 @@ def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Opti
             lane = text_option(options, "flight_url") or lane_of(api, access)
             report = Analysis(entities, lane, access, master, filters).run(out)
         _keep_page(out / "report.html", text_option(options, "html"))
-        if wish is not None:
+        if order is not None:
             found = found_group(report, group)
             numbers = partial(numbers_of, out / "letters", group)
-            return Redrive(api, wish, found, numbers).run(console)
+            return Redrive(api, order, found, numbers).run(console)
     console.show(_cut(report, top), shown(report, top))
     return 0
 

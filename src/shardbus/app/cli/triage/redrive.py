@@ -34,7 +34,7 @@ _EXPIRING: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RedriveOrder:
     """What is to be done with the letters of a group."""
 
     edit: Document
@@ -90,7 +90,7 @@ def redrive_options() -> list[click.Parameter]:
     ]
 
 
-def read_wish(group: str, body_set: tuple[str, ...], options: Options) -> Wish | None:
+def read_order(group: str, body_set: tuple[str, ...], options: Options) -> RedriveOrder | None:
     """None when nothing is to be redriven; Usage when options do not fit together."""
     repair, rate = text_option(options, "repair"), options.get("rate")
     body_repair, target = text_option(options, "body_repair"), text_option(options, "target")
@@ -114,7 +114,9 @@ def read_wish(group: str, body_set: tuple[str, ...], options: Options) -> Wish |
         edit["body_action"] = body_repair
     if body_set:
         edit["body_set"] = dict(map(_value_at, body_set))
-    return Wish(edit, rate if isinstance(rate, int) else 0, is_applied, (target or "").strip("/"))
+    return RedriveOrder(
+        edit, rate if isinstance(rate, int) else 0, is_applied, (target or "").strip("/")
+    )
 
 
 def mark_of(group: str) -> str:
@@ -122,12 +124,12 @@ def mark_of(group: str) -> str:
     return f"triage-{group}"
 
 
-def undo(api: ApiClient, entities: Sequence[str], group: str, wish: Options) -> Document:
+def undo(api: ApiClient, entities: Sequence[str], group: str, order: Options) -> Document:
     """Let the redriven letters of a group that nobody has received be dead letters again."""
     done = skipped = 0
     for entity in entities:
         job: Document = {"action": "undo", "mark": mark_of(group)}
-        if isinstance(rate := wish.get("rate"), int):
+        if isinstance(rate := order.get("rate"), int):
             job["rate_max"] = rate
         ended = _ended(api, f"entities/{entity}/jobs", job)
         done += whole(ended, "done")
@@ -135,8 +137,8 @@ def undo(api: ApiClient, entities: Sequence[str], group: str, wish: Options) -> 
     return {"group": group, "undone": done, "skipped": skipped}
 
 
-def _ended(api: ApiClient, path: str, wish: Document) -> Document:
-    job = api.post(path, wish)
+def _ended(api: ApiClient, path: str, order: Document) -> Document:
+    job = api.post(path, order)
     one = f"{path}/{job.get('id')}"
     while job.get("state") not in _ENDED:
         time.sleep(POLL_S)
@@ -165,23 +167,23 @@ class Redrive:
     def __init__(
         self,
         api: ApiClient,
-        wish: Wish,
+        order: RedriveOrder,
         group: Document,
         numbers: Callable[[], Iterator[int]],
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
         self._api = api
-        self._wish = wish
+        self._order = order
         self._group = group
         self._line = f"entities/{group.get('entity')}/$DeadLetterQueue"
         self._numbers = numbers
         self._pause = pause
         self._done = 0
         self._skipped = 0
-        self._warnings = [_EXPIRING] if _is_expiring(group, wish) else []
+        self._warnings = [_EXPIRING] if _is_expiring(group, order) else []
 
     def run(self, console: Console) -> int:
-        return self._apply(console) if self._wish.is_applied else self._show(console)
+        return self._apply(console) if self._order.is_applied else self._show(console)
 
     def _show(self, console: Console) -> int:
         """Check everything that a redrive needs, and show samples; nothing changes."""
@@ -189,7 +191,7 @@ class Redrive:
         if not some:
             raise NotFound(f"the group {self._group.get('id')} has no letters any more")
         planned = self._api.post(f"{self._line}/jobs", self._job(some, is_dry_run=True))
-        trials = self._trials(some) if self._wish.edit else []
+        trials = self._trials(some) if self._order.edit else []
         count = whole(self._group, "count")
         planned_ones = planned.get("warnings")
         warnings = self._warnings + list(
@@ -214,8 +216,8 @@ class Redrive:
         return 0
 
     def _trials(self, numbers: list[int]) -> list[Document]:
-        wish: Document = {"numbers": list(numbers), "edit": self._wish.edit}
-        return documents(self._api.post(f"{self._line}/edit-test", wish), "results")
+        asked: Document = {"numbers": list(numbers), "edit": self._order.edit}
+        return documents(self._api.post(f"{self._line}/edit-test", asked), "results")
 
     def _apply(self, console: Console) -> int:
         progress = Progress("redriving", whole(self._group, "count"))
@@ -275,15 +277,15 @@ class Redrive:
             "is_dry_run": is_dry_run,
             "mark": mark_of(str(self._group.get("id"))),
         }
-        target = self._wish.target
+        target = self._order.target
         if target:
             is_home = target.lower() == str(self._group.get("entity")).lower()
             job["action"] = "resubmit" if is_home else "move"
             job["destination"] = target
-        if self._wish.edit:
-            job["edit"] = self._wish.edit
-        if self._wish.rate_max:
-            job["rate_max"] = self._wish.rate_max
+        if self._order.edit:
+            job["edit"] = self._order.edit
+        if self._order.rate_max:
+            job["rate_max"] = self._order.rate_max
         return job
 
     def _chunks(self, count: int) -> Iterator[list[int]]:
@@ -297,9 +299,9 @@ class Redrive:
         return text + (left if self._skipped else "")
 
 
-def _is_expiring(group: Document, wish: Wish) -> bool:
+def _is_expiring(group: Document, order: RedriveOrder) -> bool:
     """Whether the letters would expire again as they did before."""
-    action = str(wish.edit.get("action", "")).lower()
+    action = str(order.edit.get("action", "")).lower()
     return group.get("reason") == _EXPIRED and "timetolive" not in action
 
 

@@ -17,7 +17,7 @@ from shardbus.app.server.broker_store import new_broker, store_part
 from shardbus.app.server.node.joining import TRUSTS, clock_problem
 from shardbus.app.server.node.links import NodeLinks
 from shardbus.app.server.settings import Settings
-from shardbus.broker.backup.call import BackupDoor
+from shardbus.broker.backup.call import BackupAnswerer
 from shardbus.broker.clock import TimedClock
 from shardbus.broker.cluster.driver import LeaseDriver
 from shardbus.broker.cluster.leased_slot import LeasedSlot
@@ -184,7 +184,7 @@ class NodeBroker:
             new_nonce=lambda: secrets.token_bytes(NONCE_BYTES),
         )
         part = store_part(broker, kept, settings.backup_dir, self._loop)
-        endpoint.add_answerer(BackupDoor([part]))
+        endpoint.add_answerer(BackupAnswerer([part]))
         return SlotParts(broker, endpoint, part.close)
 
 

@@ -118,10 +118,10 @@ class NodeTls:
         OSError, with the reason, when it cannot be reached or another node answers.
         """
         self.refresh()
-        door = _Door()
+        pending = _PendingConnection()
         try:
             await asyncio.get_running_loop().create_connection(
-                lambda: door,
+                lambda: pending,
                 host,
                 port,
                 ssl=self._files.client,
@@ -130,11 +130,11 @@ class NodeTls:
             )
         except ssl.SSLError as error:
             raise ConnectionError(tls_words(error)) from error
-        why = self.refusal(door, role, name)
+        why = self.refusal(pending, role, name)
         if why:
-            door.refuse(why)
+            pending.refuse(why)
             raise ConnectionError(why)
-        door.open(new_protocol())
+        pending.open(new_protocol())
 
     async def listen(
         self, host: str, port: int, new_protocol: NewProtocol, *, roles: tuple[str, ...]
@@ -160,9 +160,9 @@ class NodeTls:
         self.refresh()
         return self._files.server
 
-    def refusal(self, door: _Door, role: str, name: str | None) -> str:
+    def refusal(self, pending: _PendingConnection, role: str, name: str | None) -> str:
         """Why the node at the other end is not the expected one; empty if it is."""
-        return refusal(node_names(door.peer_names()), self.own.cluster, role, name)
+        return refusal(node_names(pending.peer_names()), self.own.cluster, role, name)
 
 
 @final
@@ -229,11 +229,11 @@ class NodeServer:
         log.warning("refused a connection from %s: %s", peer, why)
 
     async def _admit(self, connection: socket.socket, peer: str) -> None:
-        door = _Door()
+        pending = _PendingConnection()
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(
-                lambda: door,
+                lambda: pending,
                 connection,
                 ssl=self._tls.server_context(),
                 ssl_handshake_timeout=HANDSHAKE_S,
@@ -246,17 +246,17 @@ class NodeServer:
         except asyncio.CancelledError:
             connection.close()
             raise
-        reasons = [self._tls.refusal(door, role, None) for role in self._roles]
+        reasons = [self._tls.refusal(pending, role, None) for role in self._roles]
         why = reasons[0] if all(reasons) else ""
         if why:
             self._tell(peer, why)
-            door.refuse(why)
-        elif not door.is_lost:
-            door.open(self._new_protocol())
+            pending.refuse(why)
+        elif not pending.is_lost:
+            pending.open(self._new_protocol())
 
 
 @final
-class _Door(asyncio.Protocol):
+class _PendingConnection(asyncio.Protocol):
     """A connection whose peer is not identified yet; then it gets its real protocol."""
 
     def __init__(self) -> None:

@@ -112,7 +112,7 @@ class LaneGuest(flight.ServerMiddleware):
 
 
 @final
-class Guests(flight.ServerMiddlewareFactory):
+class GuestFactory(flight.ServerMiddlewareFactory):
     """Admits calls before any of their data is read."""
 
     def __init__(self, admission: LaneAdmission) -> None:

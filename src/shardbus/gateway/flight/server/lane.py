@@ -21,7 +21,7 @@ from shardbus.gateway.flight.reading.kept_stores import KeptStores
 from shardbus.gateway.flight.reading.recorded import read_records
 from shardbus.gateway.flight.reading.schema import record_schema_of, schema_of
 from shardbus.gateway.flight.reading.streaming import read_fragment
-from shardbus.gateway.flight.server.admission import TOKEN, Guests, LaneAdmission, token_of
+from shardbus.gateway.flight.server.admission import TOKEN, GuestFactory, LaneAdmission, token_of
 from shardbus.gateway.flight.server.bus import WAITS_MAX, BusApi, entity_path
 from shardbus.gateway.flight.server.peers import connections, hang_up, peer_name
 from shardbus.gateway.flight.server.places import (
@@ -103,7 +103,9 @@ class Lane(flight.FlightServerBase):
         self._bus = bus
         self._stores = KeptStores(stores)
         self._waits = threading.BoundedSemaphore(WAITS_MAX)
-        super().__init__(location, tls_certificates=tls, middleware={TOKEN: Guests(self.admission)})
+        super().__init__(
+            location, tls_certificates=tls, middleware={TOKEN: GuestFactory(self.admission)}
+        )
         both = (self._places, self._put_places)
         self._watch = StreamWatch(
             both, lambda: connections(self.port), self._hang_up, self._stores.close_idle

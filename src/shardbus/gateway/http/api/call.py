@@ -8,7 +8,15 @@ from typing import Final, Generic, Protocol, final
 from msgspec import Struct
 
 from shardbus.gateway.http.api.route import Match, Route
-from shardbus.gateway.http.document import INTEGER_MAX, B, Body, KindReader, Reader, Shape, any_of
+from shardbus.gateway.http.document import (
+    INTEGER_MAX,
+    B,
+    Body,
+    BodyReader,
+    KindReader,
+    Shape,
+    any_of,
+)
 from shardbus.gateway.http.server.message import JSON, HttpRequest
 from shardbus.gateway.http.server.refusal import invalid, shown
 
@@ -137,7 +145,7 @@ def shows(route: Route, answer: Callable[[Call[Nothing]], Awaitable[Answer]]) ->
 
 def takes(route: Route, body: type[B], answer: Callable[[Call[B]], Awaitable[Answer]]) -> Row:
     """A row with a request document of this type."""
-    reader = Reader(body)
+    reader = BodyReader(body)
 
     async def respond(request: HttpRequest, match: Match) -> Answer:
         query = Query(request.query, route.query_names)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from shardbus.gateway.http.api.messages.documents import BODY_CHARACTERS_MAX
 from shardbus.gateway.http.api.messages.values import PROPERTIES_MAX, Number, read_numbers
-from shardbus.gateway.http.api.search.selection import NUMBERS_MAX, Wish
+from shardbus.gateway.http.api.search.selection import NUMBERS_MAX, SelectionMembers
 from shardbus.gateway.http.document import Body, Count, Json, Maybe, Moment, Text, one_of, told
 from shardbus.rules.limits import EXPRESSION_CHARACTERS_MAX
 
@@ -39,7 +39,7 @@ MARK_CHARACTERS_MAX: Final = 100
 ABOUT_CHARACTERS_MAX: Final = 300
 
 
-class Selection(Wish, kw_only=True, frozen=True):
+class Selection(SelectionMembers, kw_only=True, frozen=True):
     """Without any member all messages are selected."""
 
     numbers: Annotated[

@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from shardbus.broker.bus import Bus, EntityHandle
 from shardbus.broker.namespace.host import EntityStatistics
-from shardbus.broker.operations.readers import Advanced, Wish
+from shardbus.broker.operations.readers import Advanced, WantedClaim
 from shardbus.core.errors import INVALID_ARGUMENT, Refused, Unavailable
 from shardbus.core.namespace.access import LISTEN, MANAGE
 from shardbus.core.readers.command import Claimed, ReaderStatus
@@ -207,24 +207,24 @@ class ReaderPages:
             # Claims that were read while messages were claimed are completed all the same.
             await place.handle.readers.complete(place.line, *_who(call.body), done)
             raise
-        wishes: dict[int, list[Wish]] = {number: [] for number in done}
+        wanted_claims: dict[int, list[WantedClaim]] = {number: [] for number in done}
         for one in call.body.claims:
-            wish = Wish(one.ordinal, one.count_max, one.bytes_max)
-            wishes.setdefault(one.fragment, []).append(wish)
+            wanted = WantedClaim(one.ordinal, one.count_max, one.bytes_max)
+            wanted_claims.setdefault(one.fragment, []).append(wanted)
         advanced = await _all(
             [
                 place.handle.readers.advance(
                     number, place.line, *_who(call.body), asked, done.get(number, 0)
                 )
-                for number, asked in wishes.items()
+                for number, asked in wanted_claims.items()
             ]
         )
-        found = dict(zip(wishes, advanced, strict=True))
+        found = dict(zip(wanted_claims, advanced, strict=True))
         return Claims(
             claims=[
-                _claimed(number, wish.ordinal, claimed)
+                _claimed(number, wanted.ordinal, claimed)
                 for number, one in found.items()
-                for wish, claimed in zip(wishes[number], one.claims, strict=False)
+                for wanted, claimed in zip(wanted_claims[number], one.claims, strict=False)
             ],
             completed=_told_completed({number: found[number].completed for number in done}),
             missing=_missing(

@@ -30,7 +30,7 @@ from shardbus.gateway.http.api.route import NAME, NUMBER, Route
 from shardbus.gateway.http.api.search.selection import (
     Condition,
     Group,
-    Wish,
+    SelectionMembers,
     group_of,
     seen_payload,
 )
@@ -58,7 +58,7 @@ _Searched = Annotated[Count, told("How many were looked at, from the first page 
 _Total = Annotated[Count, told("How many there are, as far as they could be counted.")]
 
 
-class Search(Wish, kw_only=True, frozen=True):
+class Search(SelectionMembers, kw_only=True, frozen=True):
     fragments: Annotated[
         Maybe[Annotated[list[Count], Meta(max_length=1_000)]], told("Only these fragments.")
     ] = UNSET

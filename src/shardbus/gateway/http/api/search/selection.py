@@ -43,7 +43,7 @@ _NUMBER: Final = re.compile(r"\d+(?:[.,:T-]\d+)*")
 _MASKED_CHARACTERS_MAX: Final = 300
 
 
-class Wish(Body, kw_only=True, frozen=True):
+class SelectionMembers(Body, kw_only=True, frozen=True):
     """The members that select messages; each narrows the selection."""
 
     where: Annotated[
@@ -69,16 +69,18 @@ class Wish(Body, kw_only=True, frozen=True):
 class Condition:
     """A parsed selection. Messages on which `where` fails do not match, and are counted."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, members: SelectionMembers) -> None:
         """Refused when the condition cannot be parsed."""
-        self._filter = None if wish.where is UNSET else SqlFilter(wish.where)
-        self._text = "" if wish.text is UNSET else wish.text.casefold()
-        self._states = None if wish.states is UNSET else {STATES[word] for word in wish.states}
-        self._session = None if wish.session_id is UNSET else session_key(wish.session_id)
-        self._reason = None if wish.reason is UNSET else wish.reason
-        self._group = None if wish.group is UNSET else wish.group
-        self._after_ms = _moment_ms(wish.enqueued_after, "enqueued_after")
-        self._before_ms = _moment_ms(wish.enqueued_before, "enqueued_before")
+        self._filter = None if members.where is UNSET else SqlFilter(members.where)
+        self._text = "" if members.text is UNSET else members.text.casefold()
+        self._states = (
+            None if members.states is UNSET else {STATES[word] for word in members.states}
+        )
+        self._session = None if members.session_id is UNSET else session_key(members.session_id)
+        self._reason = None if members.reason is UNSET else members.reason
+        self._group = None if members.group is UNSET else members.group
+        self._after_ms = _moment_ms(members.enqueued_after, "enqueued_after")
+        self._before_ms = _moment_ms(members.enqueued_before, "enqueued_before")
         self.errors = 0
         self.first_error = ""
 

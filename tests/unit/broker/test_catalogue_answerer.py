@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from shardbus.broker.remote.catalogue_door import (
+from shardbus.broker.remote.catalogue_answerer import (
     BEGIN,
     END_TURN,
     FINISH,
@@ -20,7 +20,7 @@ from shardbus.broker.remote.catalogue_door import (
     TAKE_TURN,
     TURN_MS_MAX,
     TURN_WAIT_MS,
-    CatalogueDoor,
+    CatalogueAnswerer,
 )
 from shardbus.core.document import Fields
 from shardbus.core.errors import Unavailable
@@ -36,13 +36,13 @@ T = TypeVar("T")
 
 
 class Desk:
-    """A door with a catalogue in memory behind it, and what was published."""
+    """An answerer with a catalogue in memory, and what was published."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self.catalogue = MemoryCatalogue(created_at_ms=42)
         self.published: list[int] = []
         self.asker = Asker()
-        self.door = CatalogueDoor(
+        self.answerer = CatalogueAnswerer(
             self.catalogue,
             InlineWorker(),
             loop=loop,
@@ -56,7 +56,7 @@ class Desk:
     async def ask_as(self, asker: "Asker", do: str, **fields: object) -> Fields:
         # As on the wire: what is asked goes through JSON and back.
         question = Fields(json.loads(json.dumps(fields)), "question")
-        answer = await self.door.answer_to(asker, do, question)
+        answer = await self.answerer.answer_to(asker, do, question)
         assert answer is not None
         return Fields(json.loads(answer), "answer")
 
@@ -68,7 +68,7 @@ class Desk:
 
     def hang_up(self, asker: "Asker") -> None:
         asker.is_open = False
-        self.door.gone(asker)
+        self.answerer.gone(asker)
 
 
 class Asker:
@@ -84,7 +84,7 @@ def at_the_door(story: Callable[[Desk], Coroutine[object, object, T]]) -> T:
         try:
             return await story(desk)
         finally:
-            desk.door.close()
+            desk.answerer.close()
 
     return loop.finish(loop.create_task(tell()))
 
@@ -233,7 +233,7 @@ def test_a_turn_is_passed_on_when_what_was_written_in_the_last_one_is_known() ->
         lost = Asker()
         turn = await desk.take_turn(lost)
         worker = SlowWorker()
-        desk.door._worker = worker
+        desk.answerer._worker = worker
         put = asyncio.ensure_future(
             desk.ask_as(lost, PUT, turn=turn, entity=new_entity().to_json())
         )
@@ -309,6 +309,6 @@ def test_a_write_that_failed_makes_everybody_read_again() -> None:
 
 def test_questions_about_other_things_are_left_to_others() -> None:
     async def story(desk: Desk) -> str | None:
-        return await desk.door.answer_to(desk.asker, "statistics", Fields({}, "question"))
+        return await desk.answerer.answer_to(desk.asker, "statistics", Fields({}, "question"))
 
     assert at_the_door(story) is None

@@ -63,7 +63,7 @@ class _Waiting:
 
 
 @final
-class CatalogueDoor:
+class CatalogueAnswerer:
     """Answers questions about the catalogue. An `endpoint.TurnKeeper`.
 
     `version` changes with every write and every start; `on_change` is called with it.
