@@ -18,7 +18,7 @@ LOOK_S: Final = 0.05
 
 @final
 class CatalogueTurns:
-    """A `turn.TurnTaker`. There is one turn for all keys.
+    """A `turn.TurnTaker` with one turn for all keys.
 
     `refresh` is called with the turn when other gateways have made changes that this one has not
     seen; `number` is the number of the present turn.
@@ -63,7 +63,7 @@ class CatalogueTurns:
             if not answer.done():
                 answer.set_result(result)
             elif isinstance(result, tuple):
-                # The request that wanted the turn has been cancelled.
+                # The request for the turn was cancelled.
                 self._worker.submit(self._catalogue.end_turn, _ignored)
 
         self._worker.submit(self._catalogue.take_turn, then)
@@ -78,4 +78,4 @@ async def _nothing() -> None:
 
 
 def _ignored(_: StoreError | None) -> None:
-    """If ending the turn fails, it ends with its connection."""
+    """Ignore a failure: the turn then ends with its connection."""

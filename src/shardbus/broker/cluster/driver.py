@@ -1,7 +1,7 @@
 """Carries out what a keeper of leases decides, over connections to one database.
 
 All connections of a broker to one database count as one: when one of them breaks, the outcome of
-everything that was sent over any of them is unknown, and the keeper finds it out. Beats have a
+everything that was sent over any of them is unknown, and the keeper determines it. Beats have a
 separate connection, because a statement about a slot may wait for a transaction of another broker.
 """
 
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 CONNECT_AGAIN_S: Final = 0.3
 CONNECT_AGAIN_S_MAX: Final = 2.0
-# What was asked before a connection is given up may still be answered for so long.
+# How long outstanding statements may still be answered before their connection is abandoned.
 HANGS_S: Final = 1.0
 
 
@@ -87,8 +87,8 @@ class _Tables:
         self.slots.open()
 
     def end(self) -> None:
-        """Close everything; what hangs, because somebody has locked our tables for example, is
-        abandoned, so that connections do not become more and more.
+        """Close all connections. Those that hang, for example on a table lock, are aborted, so that
+        connections do not accumulate.
         """
         self._loop.call_later(HANGS_S, self.beats.abandon)
         self._loop.call_later(HANGS_S, self.slots.abandon)
@@ -143,7 +143,7 @@ class LeaseDriver:
         return self.keeper.serves(slot, self.now_ms())
 
     def stop(self) -> None:
-        """Give all slots away and leave the cluster; `ended` is set when that is done."""
+        """Give all slots away and leave the cluster; then `ended` is set."""
         self._tell(lambda: self.keeper.stop(self.now_ms()))
 
     def drained(self, slot: int, data: bytes) -> None:
@@ -159,7 +159,7 @@ class LeaseDriver:
     # For other threads.
 
     def note(self, decided: list[Decision]) -> None:
-        """What the keeper decided when a writer told it something; the caller has the lock."""
+        """Carry out the keeper's decisions after a writer's report; the caller has the lock."""
         self.changed.notify_all()
         if decided:
             self._decided.extend(decided)
@@ -244,7 +244,7 @@ class LeaseDriver:
         self._carry_out()
 
     def _carry_out(self) -> None:
-        """Carry out decisions in their order; decisions that follow from them come afterwards."""
+        """Carry out decisions in their order, then the decisions that follow from them."""
         if self._is_carrying_out:
             return
         self._is_carrying_out = True
@@ -296,7 +296,7 @@ class LeaseDriver:
         self.alarms[alarm.kind] += 1
         log.critical("%s: %s", self._name, alarm.text)
         if alarm.kind == COMMITS_LOST:
-            # For as long as this process lives: somebody has to look at what is missing.
+            # Kept until this process ends, because an operator must examine the loss.
             self.last_alarm = alarm.text
         elif alarm.kind != NEW_TIMELINE:
             self.problem = alarm.text
@@ -325,8 +325,8 @@ class LeaseDriver:
         self._on_board().drop(slot)
 
     def _settle(self, slot: int, *, is_stored: bool) -> None:
-        """What became of the commit whose answer was lost; its writer sends it again if it was not
-        stored, unless it has given up.
+        """The outcome of the commit whose answer was lost. If it was not stored, its writer sends
+        it again, unless the writer has stopped waiting.
         """
         with self.changed:
             lease = self._leases.get(slot)
@@ -373,4 +373,4 @@ class LeaseDriver:
 
 
 def _ignored(_: StoreError | None) -> None:
-    """Nobody waits for it."""
+    """Ignore the result."""

@@ -1,9 +1,9 @@
-"""Introduces the entities of the catalogue to the slots of one process, even without a gateway.
+"""Sends the entities of the catalogue to the slots of one process, even without a gateway.
 
 A gateway that changes subscriptions sends the new list to the brokers of the topic. A broker that
-has just taken a slot knows no subscription, and would publish nothing until a gateway connects: so
-it reads the catalogue itself. It reads only while no gateway has the turn. Otherwise it could use
-an old list after the gateway had sent a newer one to the former owner of the slot
+has just taken a slot knows no subscriptions, and would publish nothing until a gateway connects. So
+it reads the catalogue. It reads only while no gateway has the turn. Otherwise it could use an old
+list after the gateway had sent a newer one to the former owner of the slot
 (docs/adr/0103-brokers-read-the-catalogue.md).
 """
 
@@ -66,7 +66,7 @@ class CatalogueReader:
         self._looked = asyncio.Event()
 
     async def next_look(self) -> None:
-        """Wait until the catalogue was looked at once more, or could not be."""
+        """Wait for the next attempt to read the catalogue."""
         await self._looked.wait()
 
     def wake(self) -> None:
@@ -93,7 +93,7 @@ class CatalogueReader:
                 continue
 
     async def _look(self) -> bool:
-        """Whether all slots know what they have to know now."""
+        """Whether all slots know the present catalogue."""
         version, self.gateways = await self._ask(lambda: self._sight.glance(GATEWAY_AGE_MS))
         if version != self.version:
             self.version = version
@@ -107,7 +107,7 @@ class CatalogueReader:
         return version == 0 or not behind or await self._read(behind)
 
     async def _read(self, slots: Sequence[OpenSlot]) -> bool:
-        """Tell slots the catalogue; False while a gateway is changing it."""
+        """Send the catalogue to slots; False while a gateway is changing it."""
         settled = await self._ask(self._sight.hold)
         if settled is None:
             return False
@@ -119,7 +119,7 @@ class CatalogueReader:
             raise Unavailable("the catalogue could not be told to all slots in time") from error
         finally:
             await self._ask(self._sight.let_go)
-        # Only now is it certain that no gateway has told something newer in between.
+        # Only now it is certain that no gateway has sent a newer list meanwhile.
         for slot in slots:
             slot.told_version = settled.version
         return True
@@ -132,10 +132,10 @@ class CatalogueReader:
 
 
 async def _tell(slot: OpenSlot, settled: SettledCatalogue) -> None:
-    """As a gateway does that has come back."""
+    """Send the topics to a slot, as a gateway does when it reconnects."""
     if not slot.endpoint.may_take():
-        # It is going away, or has to be sure first that it is ours.
-        raise Unavailable(f"slot {slot.number} cannot be told what the catalogue says now")
+        # The slot is being given away, or its ownership is not verified yet.
+        raise Unavailable(f"the catalogue cannot be sent to slot {slot.number} now")
     slot.endpoint.end_turns(settled.turn)
     here = [entity for entity in settled.entities if entity.numbers_at(slot.number)]
     for topic in here:
@@ -151,7 +151,9 @@ async def _tell(slot: OpenSlot, settled: SettledCatalogue) -> None:
 
 
 async def _start_timed(slot: OpenSlot, entities: Sequence[Entity]) -> None:
-    """Run the fragments in which messages are or will be due, although nobody asks for them."""
+    """Run the fragments in which messages are or will be due, even without a request from a
+    gateway.
+    """
     known = {entity.entity_id: entity for entity in entities}
     for fragment in await slot.broker.fragment_ids(is_timed=True):
         entity = known.get(fragment.entity_id)

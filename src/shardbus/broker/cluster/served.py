@@ -28,7 +28,7 @@ FAREWELL_S: Final = 1.0
 @final
 @dataclass(frozen=True, slots=True)
 class SlotParts:
-    """The parts that serve a slot; `close` ends the other objects that the application made."""
+    """The parts that serve a slot; `close` ends the other objects of the application."""
 
     broker: Broker
     endpoint: Endpoint
@@ -39,7 +39,7 @@ class SlotParts:
 class OpenSlot:
     """One slot, from the moment it is taken to its loss.
 
-    `told_version` is the version of the catalogue that it was told last; 0: it knows nothing.
+    `told_version` is the version of the catalogue that it received last; 0: none.
     """
 
     def __init__(self, lease: LeasedSlot, parts: SlotParts) -> None:
@@ -56,8 +56,8 @@ class OpenSlot:
 
 @final
 class ServedSlots:
-    """A `driver.SlotBoard` for the slots of one database. `on_open` is called for each that
-    gateways are let in to.
+    """A `driver.SlotBoard` for the slots of one database. `on_open` is called for each slot that
+    begins to accept gateways.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ServedSlots:
         self._make = make
         self._loop = loop
         self._slots: dict[int, OpenSlot] = {}
-        # Also of slots that are gone and whose stores are being closed.
+        # Also those of lost slots, whose stores are being closed.
         self._tasks: set[asyncio.Task[None]] = set()
 
     def slots(self) -> list[int]:
@@ -117,7 +117,7 @@ class ServedSlots:
             served.gone.set()
 
     async def closed(self) -> None:
-        """Wait until the stores of all slots that are gone are closed."""
+        """Wait until the stores of all lost slots are closed."""
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
@@ -159,7 +159,7 @@ class ServedSlots:
             await asyncio.sleep(LOOK_S)
 
     async def _drain(self, served: OpenSlot) -> None:
-        """Hand the slot over; ends when it is given away, or is to be served again."""
+        """Hand the slot over; returns when it is given away, or is to be served again."""
         while served.is_draining:
             if served.broker.is_resting and not served.endpoint.is_asked:
                 data = packed(served.broker.hand_over())
@@ -169,4 +169,4 @@ class ServedSlots:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Ignore the result."""

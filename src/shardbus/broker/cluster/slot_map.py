@@ -20,7 +20,7 @@ LOOK_S: Final = 1.0
 # While a slot is unreachable, or the owner of one is silent.
 LOOK_SOON_S: Final = 0.25
 REPORT_S: Final = 5.0
-# After that a node is not expected to come back as it was.
+# A node that is silent for longer is not expected to return unchanged.
 SILENT_MS_MAX: Final = 60_000
 
 PROTOCOL: Final = "protocol"
@@ -39,8 +39,8 @@ class _Watched:
         self.is_looking = False
         # For each slot that a member owns: the member's incarnation and address.
         self.owners: dict[int, tuple[int, str]] = {}
-        # For each slot, also while no member owns it: the last owner, and whether it had no lease
-        # when it was last seen.
+        # For each slot, even while no member owns it: the last owner, and whether that had lost its
+        # lease when it was last seen.
         self.last: dict[int, tuple[int, bool]] = {}
         self.has_silent = False
 
@@ -49,11 +49,12 @@ class _Watched:
 class SlotMap:
     """The owners of all slots; `run` keeps it up to date.
 
-    `on_moved` is called with each slot that has a new owner, and whether the former one was silent:
-    one that still has its connections does not know then that it lost the slot. `is_urgent` tells
-    whether a slot is unreachable, and the databases should be read more often; `on_version` is
-    called when the version of the namespace has changed. `given` and `taken` count the slots that
-    got another owner while this looked: from one that had its lease, and from one that was silent.
+    `on_moved` is called with each slot that has a new owner, and whether the former owner was
+    silent. A silent owner with open connections does not know that it lost the slot. `is_urgent`
+    returns whether a slot is unreachable, so that the databases should be read more often;
+    `on_version` is called when the version of the namespace has changed. `given` and `taken` count
+    the slots that changed their owner since this object was created: those of owners with a lease,
+    and those of silent owners.
     """
 
     def __init__(self, lookouts: Sequence[Lookout], *, loop: asyncio.AbstractEventLoop) -> None:
@@ -73,7 +74,7 @@ class SlotMap:
 
     @property
     def problems(self) -> list[str]:
-        """Why each database cannot be seen; empty for one that can."""
+        """For each database, the reason why it cannot be read; empty if it can."""
         return [watched.problem for watched in self._watched]
 
     def older_nodes(self, since: int = PROTOCOL_VERSION) -> list[str]:
@@ -187,7 +188,7 @@ def _address_in(about: str) -> str:
 
 
 def _protocol_in(about: str) -> int:
-    """0 if the row does not say it, as that of an earlier release."""
+    """0 if the row has no such value, as in a row of an earlier release."""
     found = _member(about, PROTOCOL)
     return found if isinstance(found, int) else 0
 
@@ -205,7 +206,7 @@ def _ignored(_: StoreError | None) -> None:
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Ignore the result."""
 
 
 def _ignored_slot(_: int, was_silent: bool) -> None:

@@ -1,4 +1,4 @@
-"""Gives an entity another map: other fragments, while its clients stay connected (P6).
+"""Gives an entity another map, with other fragments, while its clients stay connected (P6).
 
 Nothing is moved. The new fragments are recorded and created; the present ones are sealed, so that
 they accept no more messages; one write of the catalogue makes them former ones. Until that write
@@ -40,8 +40,8 @@ from shardbus.core.sealing.command import Sealed
 
 log = logging.getLogger(__name__)
 
-# How long transactions that were promised before may take to finish, and how often they are asked
-# for.
+# How long transactions promised before the sealing may take to finish, and how often the fragments
+# are asked about them.
 STILL_MS_MAX: Final = 5_000
 STILL_RETRY_MS: Final = 20
 
@@ -60,19 +60,21 @@ class Sealer(Protocol):
         ...
 
     async def is_transferred_to(self, entity: Entity) -> bool:
-        """Whether messages are on their way to an entity, or that cannot be asked."""
+        """Whether messages are being transferred to an entity; also true if it cannot be
+        determined.
+        """
         ...
 
 
 class Managing(Protocol):
-    """The part of the namespace that changes of maps need."""
+    """The part of the namespace that a change of maps uses."""
 
     async def in_turn(self, name: str, work: Work) -> Entity:
         """Do the work while nobody else changes the entity of this name."""
         ...
 
     async def apply(self, entity: Entity) -> None:
-        """Record a new description, and let it take effect everywhere."""
+        """Record a new description and apply it everywhere."""
         ...
 
     def check_partitioned_quota(self, spec: EntitySpec) -> None: ...
@@ -104,8 +106,8 @@ class Repartitioner:
         self._changing: set[int] = set()
 
     async def plan(self, entity: Entity, count: int, *, is_balanced: bool = False) -> Entity:
-        """The entity as `change` would make it, before anything is done; Refused or Unavailable if
-        it cannot be done now.
+        """The entity as `change` would leave it, without changing anything; Refused or Unavailable
+        if the change is impossible now.
         """
         self._check(entity, count)
         self._records.refuse_older_nodes(f"'{entity.name}' cannot be repartitioned")
@@ -132,9 +134,10 @@ class Repartitioner:
         return entity.preparing(coming, starts, self._clock.now_ms())
 
     async def change(self, name: str, count: int, *, is_balanced: bool = False) -> Entity:
-        """Give an entity `count` fragments; `is_balanced` by what each part of its map was sent.
+        """Give an entity `count` fragments; with `is_balanced`, by the number of messages that each
+        part of its map has received.
 
-        With an error its map is as before, or will be after the next sweep.
+        After an error the map is unchanged, at the latest after the next sweep.
         """
 
         async def work() -> Entity:
@@ -152,7 +155,7 @@ class Repartitioner:
         return await self._managing.in_turn(name, work)
 
     async def cancel(self, name: str) -> Entity:
-        """Give up a map that was prepared and is not used yet; Refused if there is none."""
+        """Discard a map that was prepared and is not in use yet; Refused if there is none."""
 
         async def work() -> Entity:
             entity = self._found(name)
@@ -167,7 +170,7 @@ class Repartitioner:
         return await self._managing.in_turn(name, work)
 
     async def undo_left(self) -> None:
-        """Undo what a crash left half done."""
+        """Undo repartitions that a crash interrupted."""
         for entity in self._directory.everything():
             if entity.coming and entity.entity_id not in self._changing:
                 try:
@@ -181,12 +184,12 @@ class Repartitioner:
                     )
 
     async def open_adopted(self, entity: Entity) -> None:
-        """Let orphans of which a queue is made accept messages, if they were sealed."""
+        """Unseal the orphans from which a queue is created."""
         if self.sealer is None:
             return
         told = await self._told(entity, entity.fragments, 0, is_open=True)
         if any(each.is_sealed for each in told):
-            # Above the number of any map that the lost description had.
+            # Greater than any map number of the lost description.
             entity.map_number = self._clock.now_ms()
             await self._told(entity, entity.fragments, entity.map_number, is_open=True)
 
@@ -200,7 +203,7 @@ class Repartitioner:
             raise Refused(NOT_ALLOWED, f"'{name}' was deleted in the meantime.")
         return entity
 
-    # Deciding whether it can be done.
+    # Checks.
 
     def _check(self, entity: Entity, count: int) -> None:
         if not 1 <= count <= ENTITY_FRAGMENTS_MAX:
@@ -239,7 +242,9 @@ class Repartitioner:
         return self._forwarded_from(entity)
 
     def _forwarded_from(self, entity: Entity) -> str:
-        """Transfers are recognised by the fragment that took them over, which must not change."""
+        """The obstacle if an entity forwards to this one, because transfers are recognised by the
+        fragment that accepted them.
+        """
         key = entity.name.lower()
         for source in self._directory.forwarding():
             if key in (source.spec.forward_to.lower(), source.spec.forward_dead_letters_to.lower()):
@@ -262,10 +267,10 @@ class Repartitioner:
                 "former fragments: receive them first.",
             )
 
-    # Doing it.
+    # Execution.
 
     async def _carry_out(self, prepared: Entity) -> Entity:
-        """Prepare, seal, check again now that nothing can change, and switch."""
+        """Prepare and seal, check again because nothing can change any more, then switch."""
         await self._leftovers.join_all()
         await self._put(prepared)
         try:
@@ -311,7 +316,8 @@ class Repartitioner:
                 "it may be on their way: try again later."
             )
         if prepared.spec.requires_duplicate_detection:
-            # A digest is made of the id alone, or of id and key where there are several fragments.
+            # The digest is computed from the id alone; with several fragments, from the id and the
+            # key.
             is_partitioned = len(prepared.coming) > 1
             await self.sealer.carry_ids(
                 prepared, has_both_forms=is_partitioned != prepared.spec.is_partitioned
@@ -329,9 +335,7 @@ class Repartitioner:
             )
 
     async def _undo(self, entity: Entity) -> Entity:
-        """Let the present fragments accept messages again, and remove the new ones, which never
-        had any.
-        """
+        """Unseal the present fragments and remove the new ones, which never contained a message."""
         await self._told(entity, entity.present(), entity.map_number, is_open=True)
         for home in entity.coming:
             await self._fragments.delete_numbers(home.broker_index, entity.entity_id, [home.number])
@@ -352,11 +356,11 @@ class Repartitioner:
 
 
 def _check_pipeline(entity: Entity, told: Sequence[Sealed]) -> None:
-    """Readers and stages are known to their fragments alone."""
+    """Refused if there are readers or stages: only their fragments know them."""
     if any(each.readers for each in told):
         raise Refused(
             NOT_ALLOWED,
-            f"'{entity.name}' cannot be repartitioned: readers of the data pipeline know its "
+            f"'{entity.name}' cannot be repartitioned: readers of the data pipeline use its "
             "fragments. Stop their queries, and drop the readers.",
         )
     if any(each.stages for each in told):
@@ -369,7 +373,7 @@ def _check_pipeline(entity: Entity, told: Sequence[Sealed]) -> None:
 
 
 def _check_ids(entity: Entity, told: Sequence[Sealed]) -> None:
-    """Nobody can send while ids are carried over, so it must not take long."""
+    """Refused if there are too many ids: no message can be sent while they are carried over."""
     count = sum(each.ids for each in told)
     if count > CARRIED_IDS_MAX:
         raise Refused(

@@ -1,1 +1,1 @@
-"""Who serves which slots of a shared database: members, leases, epochs."""
+"""The assignment of the slots of a shared database to brokers: members, leases, epochs."""

@@ -25,11 +25,11 @@ class Balance:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        # Rows that name us as the owner although we do not serve the slot.
+        # Slots whose rows name this broker as the owner although it does not serve them.
         self.mine: list[SlotRow] = []
         self._wanted: list[SlotRow] = []
         self._free: dict[int, _Free] = {}
-        # The incarnations and numbers of slots of those who may be given something.
+        # The incarnations of members that may get slots, and their numbers of slots.
         self._takers: dict[str, int] = {}
         self._counts: dict[str, int] = {}
         self._most = 0
@@ -66,14 +66,14 @@ class Balance:
         self._going = self._planned(view, names)
 
     def wanted(self, count: int) -> list[SlotRow]:
-        """The next slots to take, at most so many."""
+        """The next slots to take, at most `count`."""
         if count <= 0:
             return []
         wanted, self._wanted = self._wanted[:count], self._wanted[count:]
         return wanted
 
     def surplus(self, tenures: dict[int, Tenure], is_leaving: bool) -> list[Tenure]:
-        """The slots to give away; a broker that leaves gives all of them."""
+        """The slots to give away: all, if the broker is leaving."""
         if is_leaving:
             return [each for each in tenures.values() if each.state == OWNED]
         going: list[Tenure] = []
@@ -90,7 +90,7 @@ class Balance:
         return incarnation in self._takers.values()
 
     def find_heir(self, tenure: Tenure) -> None:
-        """The member that gets a slot whose owner leaves; nobody if there is no other member."""
+        """The member that gets a slot of a leaving owner; None if there is no other member."""
         others = {name: count for name, count in self._counts.items() if name != self._name}
         tenure.to, tenure.to_incarnation = self._name, NOBODY
         if others:
@@ -100,10 +100,11 @@ class Balance:
             self._counts[tenure.to] += 1
 
     def _due(self, free: list[SlotRow], beat: int) -> list[SlotRow]:
-        """The free slots whose turn to be taken by us has come: a beat for each who is before us.
+        """The free slots that this broker may take now: it waits one beat for each broker that
+        precedes it in the order of the slot.
 
-        Everybody works this out alike, so that each slot is taken by one, and by another only if
-        that one does not.
+        All brokers compute the same order, so that one broker takes each slot, and another only if
+        the first one does not.
         """
         before, self._free = self._free, {}
         counts = dict(self._counts)
@@ -136,8 +137,8 @@ class Balance:
         self._owners = owners
 
     def _planned(self, view: View, names: dict[int, str]) -> dict[int, str]:
-        """What we give to others so that all have about as many; only when nothing has changed for
-        some beats, so that all see the same.
+        """The slots to give to others so that all members have about the same number; only after
+        some beats without a change, so that all see the same state.
         """
         if self._calm < CALM_BEATS:
             return {}

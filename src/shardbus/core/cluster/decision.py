@@ -1,4 +1,4 @@
-"""What a keeper tells its driver to do."""
+"""Decisions of a keeper, which its driver carries out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Decision:
 
 @final
 class Ask(Decision):
-    """Send a statement, and tell the keeper what came of it (`Keeper.answered`)."""
+    """Send a statement, and report the outcome to the keeper (`Keeper.answered`)."""
 
     def __init__(self, statement: Statement) -> None:
         self.statement = statement
@@ -28,15 +28,15 @@ class Ask(Decision):
 
 @final
 class Reconnect(Decision):
-    """Give this connection up and make another; what is under way on it is lost."""
+    """Abandon this connection and open another; the answers to its statements are lost."""
 
 
 @final
 class Serve(Decision):
     """A slot is ours at this epoch.
 
-    If `must_load`, all that is in memory of it is worth nothing: load it, and give it the locks and
-    sessions of `data` if there are any. Otherwise go on with what is there.
+    If `must_load`, its state in memory is outdated: load the slot, and restore the locks and
+    sessions in `data`, if any. Otherwise continue with the state in memory.
     """
 
     def __init__(
@@ -56,22 +56,24 @@ class AboutSlot(Decision):
 
 @final
 class Stop(AboutSlot):
-    """Hand out nothing of a slot, and answer that it is unavailable, until `Resume` or `Serve`."""
+    """Deliver nothing from a slot, and answer that it is unavailable, until `Resume` or `Serve`."""
 
 
 @final
 class Resume(AboutSlot):
-    """Go on with a slot with what is in memory."""
+    """Continue to serve a slot with the state in memory."""
 
 
 @final
 class Drop(AboutSlot):
-    """A slot is not ours any more: forget it. A commit that was under way is unknown."""
+    """This broker no longer owns the slot: forget it. The outcome of an unfinished commit is
+    unknown.
+    """
 
 
 @final
 class Drain(AboutSlot):
-    """Take in and hand out nothing more, answer what is under way, then call `Keeper.drained`."""
+    """Accept and deliver nothing more, answer unfinished requests, then call `Keeper.drained`."""
 
 
 @final
@@ -88,7 +90,7 @@ class Resend(AboutSlot):
 
 @final
 class Settled(Decision):
-    """Write the timeline to the catalogue: a broker that starts on it need not wait."""
+    """Write the timeline to the catalogue, so that brokers that start on it need not wait."""
 
     def __init__(self, timeline: int) -> None:
         self.timeline = timeline
@@ -96,7 +98,7 @@ class Settled(Decision):
 
 @final
 class Alarm(Decision):
-    """Somebody has to know; `slot` is -1 where it is about all of them."""
+    """Report a message to the operator; `slot` is -1 if it is about all slots."""
 
     def __init__(self, kind: str, slot: int, text: str) -> None:
         self.kind = kind
@@ -106,4 +108,4 @@ class Alarm(Decision):
 
 @final
 class End(Decision):
-    """This broker has left, or must not go on: close the connection."""
+    """This broker has left, or must not continue: close the connection."""

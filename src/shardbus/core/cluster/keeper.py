@@ -65,7 +65,7 @@ class Keeper:
     """The membership, the lease and the slots of one broker in one database."""
 
     def __init__(self, name: str, nonce: int, cluster_id: str, timeline: int) -> None:
-        """`nonce` is of this process alone; `timeline` is the one that the catalogue knows."""
+        """`nonce` is unique to this process; `timeline` is the one recorded in the catalogue."""
         self._name = name
         self._nonce = nonce
         self._cluster_id = cluster_id
@@ -76,43 +76,43 @@ class Keeper:
         self._is_leaving = False
         self._is_ended = False
         self._is_connected = False
-        # Whether a beat was answered on this connection: no commit is sent over it before.
+        # Whether a beat was answered on this connection; until then it carries no commits.
         self._is_verified = False
-        # A beat or what stands in its place is under way since `_sent_ms`.
+        # A beat, or a statement in its place, is unanswered since `_sent_ms`.
         self._is_asking = False
         self._sent_ms = 0
         self._beat_at_ms = 0
         self._beats = 0
         self._lease_until_ms = 0
-        # Nothing is taken before: whoever had it on the timeline before may still serve it.
+        # No slot is taken before this time: its owner on the earlier timeline may still serve it.
         self._settled_at_ms = 0
         self._is_settled = True
         self._watch = Watch()
         self._balance = Balance(name)
         self._tenures: dict[int, Tenure] = {}
-        # Slots whose hand-over this incarnation has used, each with the last beat before that.
+        # Slots whose hand-over data this incarnation has used, each with the last beat before that.
         self._served: dict[int, int] = {}
         self._out: list[Decision] = []
 
-    # What the driver asks.
+    # Queries of the driver.
 
     @property
     def incarnation(self) -> int:
         return self._incarnation
 
     def is_leased(self, now_ms: int) -> bool:
-        """Whether no other broker can own our slots."""
+        """Whether it is certain that no other broker owns our slots."""
         return now_ms < self._lease_until_ms
 
     def serves(self, slot: int, now_ms: int) -> bool:
-        """Whether messages of this slot may be handed out now; ask again each time."""
+        """Whether messages of this slot may be delivered now; to be checked for each delivery."""
         tenure = self._tenures.get(slot)
         if tenure is None or tenure.state != OWNED or tenure.is_kept_back:
             return False
         return self.is_leased(now_ms)
 
     def commit(self, slot: int, now_ms: int) -> Commit | None:
-        """The fence of the next commit of a slot; None: not now, or not here."""
+        """The fence of the next commit of a slot; None if this broker cannot commit to it now."""
         tenure = self._tenures.get(slot)
         if tenure is None or tenure.is_committing or not self._is_verified:
             return None
@@ -138,7 +138,7 @@ class Keeper:
             moments.append(self._lease_until_ms)
         return min(moments) if moments else NEVER_MS
 
-    # What the driver tells.
+    # Reports of the driver.
 
     def connected(self, now_ms: int) -> list[Decision]:
         self._is_connected = True
@@ -157,7 +157,7 @@ class Keeper:
         self._notice_lapse(now_ms)
         if self._is_connected and self._is_asking:
             if now_ms - self._sent_ms >= LEASE_MS:
-                # The connection may be broken in one direction, which is never reported.
+                # The connection may be broken in one direction only, which no error reports.
                 self._out.append(Reconnect())
                 self._broke()
         elif self._is_connected and now_ms >= self._beat_at_ms:
@@ -172,7 +172,9 @@ class Keeper:
         return self._decided()
 
     def drained(self, slot: int, data: bytes, now_ms: int) -> list[Decision]:
-        """Everything of a slot is answered; `data` is what its next owner has to know."""
+        """All requests to a slot are answered; `data` has the locks and sessions for its next
+        owner.
+        """
         tenure = self._tenures.get(slot)
         if tenure is None or tenure.state != DRAINING or tenure.is_committing:
             return []
@@ -185,13 +187,13 @@ class Keeper:
             self._note(tenure)
             self._out.append(Ask(tenure.give(data, self._timeline)))
         else:
-            # Drained once more when it is verified: until then locks end.
+            # It is drained again after its verification, because locks may end until then.
             tenure.state = OWNED
             self._halt(tenure)
         return self._decided()
 
     def committed(self, commit: Commit, is_stored: bool) -> list[Decision]:
-        """A commit was answered; if it is not stored, its fence found another row."""
+        """A commit was answered; if it was not stored, its fence did not match the row."""
         tenure = self._tenures.get(commit.slot)
         if tenure is None or not tenure.is_committing or tenure.epoch != commit.epoch:
             return []
@@ -212,7 +214,7 @@ class Keeper:
             tenure.is_committing = False
 
     def answered(self, statement: Statement, answer: Answer, now_ms: int) -> list[Decision]:
-        """What came of a statement; False: the row was not as it was expected."""
+        """The outcome of a statement; False if the row was not as expected."""
         if self._is_ended:
             return []
         if isinstance(statement, Beat):
@@ -259,20 +261,21 @@ class Keeper:
         if view.timeline > self._timeline:
             self._begin_timeline(view.timeline, has_lapsed, now_ms)
         if has_lapsed:
-            # A broker that could not beat for so long cannot know whether others did.
+            # A broker that could not beat for this long cannot know whether others did.
             self._watch.begin_anew()
         self._is_verified = True
         if not view.is_member:
             self._join(view, now_ms)
             return
-        # This timeline has our row. If it has another process's later, that process came after us.
+        # Our row exists on this timeline. If another process's row replaces it later, that process
+        # joined after us.
         self._joined_on = view.timeline
         self._lease_until_ms = self._sent_ms + LEASE_MS
         if not self._is_settled and now_ms >= self._settled_at_ms:
             self._settle()
         for bury in self._watch.silent(view, self._name, self._sent_ms, now_ms):
             self._out.append(Ask(bury))
-        # Not up to a second later, with the next beat.
+        # At once, and not with the next beat, up to a second later.
         self._beat_at_ms = sooner(self._beat_at_ms, self._watch.due_ms)
         self._verify(view)
         self._balance.see(view, self._incarnation, self._tenures, self._beats)
@@ -297,15 +300,15 @@ class Keeper:
         return True
 
     def _begin_timeline(self, timeline: int, has_lapsed: bool, now_ms: int) -> None:
-        """The failover may have lost the last take-overs of the timeline before; their owners serve
-        until their leases end. No slot was taken from a broker that had a lease all the time.
+        """The failover may have lost the last take-overs of the earlier timeline, whose owners
+        serve until their leases end. A broker that had its lease all the time lost no slot.
         """
         self._timeline = timeline
         self._is_settled = False
         self._settled_at_ms = now_ms + SILENCE_MS
         self._watch.begin_anew()
         text = (
-            f"The database is on the new timeline {timeline}: what it has of each slot is compared."
+            f"The database is on the new timeline {timeline}: the state of each slot is compared."
         )
         self._alarm(NEW_TIMELINE, text)
         for tenure in self._tenures.values():
@@ -320,7 +323,7 @@ class Keeper:
             tenure.is_kept_back = False
 
     def _join(self, view: View, now_ms: int) -> None:
-        """Somebody declared us dead, or another process has our name, or we are new."""
+        """Another broker declared us dead, or another process has our name, or we are new."""
         row = view.member(self._name)
         seen = NOBODY if row is None else row.incarnation
         is_other = seen != NOBODY and seen >> JOIN_BITS != self._nonce
@@ -347,12 +350,12 @@ class Keeper:
         rows = {row.slot: row for row in view.slots}
         for slot, beat in list(self._served.items()):
             if rows[slot].incarnation != self._incarnation and beat < self._beats:
-                # Should it come to us again, it comes with locks of somebody else.
+                # If the slot returns to us later, it has the locks of another owner.
                 del self._served[slot]
         for tenure in list(self._tenures.values()):
             row = rows[tenure.slot]
             if tenure.state in (TAKING, GIVING) or tenure.changed_in >= self._beats:
-                # The beat may have seen it before.
+                # The beat may have seen the row before this change.
                 continue
             if row.incarnation != self._incarnation or self._is_another(row, tenure):
                 self._compare(tenure, view)
@@ -370,8 +373,8 @@ class Keeper:
                     self._out.append(Resume(tenure.slot))
 
     def _is_another(self, row: SlotRow, tenure: Tenure) -> bool:
-        """Whether somebody may have had the slot since: it was taken or given on this timeline, and
-        what we have is of one before, the end of which may be lost.
+        """Whether another broker may have owned the slot since: it was taken or given on this
+        timeline, and our state is that of an earlier timeline, whose end may be lost.
         """
         begin = (self._timeline - 1) << TIMELINE_SHIFT
         return tenure.epoch < begin <= row.epoch
@@ -380,7 +383,7 @@ class Keeper:
         return row.epoch == tenure.epoch and row.commits >= tenure.commits_at_beat
 
     def _compare(self, tenure: Tenure, view: View) -> None:
-        """A slot is gone; with it perhaps what was acknowledged."""
+        """A slot is missing, and perhaps acknowledged commits with it."""
         for row in view.slots:
             if row.slot == tenure.slot and tenure.changed_in < self._beats:
                 is_behind = row.commits < tenure.commits_at_beat
@@ -428,7 +431,7 @@ class Keeper:
             tenure.state = UNSURE
 
     def _take_more(self) -> None:
-        """Slots that the last beat saw and that are ours to take, a few at a time."""
+        """Take slots that the last beat saw and that this broker may take, a few at a time."""
         taking = [each for each in self._tenures.values() if not each.is_loaded]
         for row in self._balance.wanted(MOVES_AT_ONCE - len(taking)):
             if row.slot not in self._tenures:
@@ -438,7 +441,7 @@ class Keeper:
                 self._out.append(Ask(tenure.take(row, self._timeline)))
 
     def _give_more(self) -> None:
-        """Slots that are to go to others, a few at a time."""
+        """Drain slots that are to be given to others, a few at a time."""
         if not self._is_verified:
             return
         going = [each for each in self._tenures.values() if each.state in (DRAINING, GIVING)]
@@ -449,7 +452,7 @@ class Keeper:
                 tenure.state = DRAINING
                 self._out.append(Drain(tenure.slot))
 
-    # What happens to them.
+    # Changes of slots.
 
     def _broke(self) -> None:
         self._is_connected = False
@@ -458,7 +461,7 @@ class Keeper:
         for tenure in list(self._tenures.values()):
             tenure.broke()
             if not tenure.is_loaded:
-                # Should it have been taken, it will be seen to be ours.
+                # If it was taken, the next view will show it as ours.
                 del self._tenures[tenure.slot]
             elif tenure.state == UNSURE:
                 self._halt(tenure)
@@ -482,7 +485,7 @@ class Keeper:
             self._out.append(Drop(tenure.slot))
 
     def _note(self, tenure: Tenure) -> None:
-        """What a beat that is under way saw of it is of no use."""
+        """The view of an unanswered beat is outdated for this slot."""
         tenure.changed_in = self._beats
 
     def _end(self) -> None:
@@ -495,7 +498,7 @@ class Keeper:
     def _lost(self, slot: int, stored: int, known: int) -> None:
         text = (
             f"Slot {slot} has {stored} commits and had {known}: the database lost commits that "
-            "were acknowledged. It failed over to a copy that did not have them."
+            "were acknowledged. It failed over to a copy without them."
         )
         self._out.append(Alarm(COMMITS_LOST, slot, text))
 

@@ -1,28 +1,30 @@
-"""The rows of a shared database that leases are about, and what one beat sees of them.
+"""The rows of a shared database that leases use, and the view of them in one beat.
 
-A row is never changed: a statement makes another one of it.
+These objects never change: a statement returns a new row.
 """
 
 from __future__ import annotations
 
 from typing import Final, final
 
-# An incarnation that no process ever has: the owner of a slot that belongs to nobody.
+# An incarnation that no process ever has: that of a slot without an owner.
 NOBODY: Final = 0
-# An incarnation is `nonce << JOIN_BITS | join`: each joining of a process has one of its own.
+# An incarnation is `nonce << JOIN_BITS | join`: unique to each joining of a process.
 JOIN_BITS: Final = 20
 # An epoch that was raised on a timeline is at least `(timeline - 1) << TIMELINE_SHIFT`.
 TIMELINE_SHIFT: Final = 32
 
 
 def raised(epoch: int, timeline: int) -> int:
-    """The epoch after this one; no other timeline has it, whatever a failover made it forget."""
+    """The epoch after this one; it is unique to the timeline, even if a failover lost later
+    epochs.
+    """
     return max(epoch + 1, (timeline - 1) << TIMELINE_SHIFT)
 
 
 @final
 class SlotRow:
-    """A slot: who owns it, how often it changed hands, and how many commits it has."""
+    """A slot: its owner, its epoch, and its number of commits."""
 
     def __init__(self, slot: int, epoch: int, commits: int, owner: str, incarnation: int) -> None:
         self.slot = slot
@@ -44,7 +46,7 @@ class MemberRow:
         self.incarnation = incarnation
         self.beat = beat
         self.is_leaving = is_leaving
-        # By the database's clock, which somebody may set: for people, it decides nothing.
+        # By the database's clock, which may be set: shown to users, and never used for decisions.
         self.beat_at_ms = beat_at_ms
 
 
@@ -52,7 +54,7 @@ class MemberRow:
 class View:
     """What a beat saw: all rows at one moment, after its own change.
 
-    `is_member` says whether it found its own row and raised the counter there.
+    `is_member`: whether it found its own row and raised the counter there.
     """
 
     def __init__(
@@ -81,9 +83,9 @@ class View:
 
 @final
 class Taken:
-    """The answer to a `Take` that found the slot as it should be: what the row says now.
+    """The answer to a `Take` that found the slot as expected: its present row.
 
-    `data` is what the owner before wrote for whoever comes next; None: nothing was handed over.
+    `data` is what the previous owner wrote for the next one; None: nothing was handed over.
     """
 
     def __init__(self, epoch: int, commits: int, data: bytes | None) -> None:

@@ -18,9 +18,10 @@ def score(slot: int, name: str) -> int:
 
 
 def ranked(slot: int, former: str, counts: dict[str, int], most: int) -> list[str]:
-    """Who should take a free slot, best first; who has as many as are allowed should not.
+    """The members that should take a free slot, best first, without those that have the maximum
+    number.
 
-    Its owner before comes first, in a new life: its clients are connected there.
+    A new incarnation of the previous owner comes first, because clients are connected to it.
     """
     names = [name for name, count in counts.items() if count < most]
     order = [(name != former, -score(slot, name), name) for name in names]
@@ -39,9 +40,9 @@ class Move:
 
 
 def moves(owners: dict[int, str], names: list[str]) -> list[Move]:
-    """What makes the numbers of slots of all members equal, or differ by one.
+    """The moves after which the numbers of slots of all members are equal or differ by one.
 
-    A slot moves only where that makes two members more alike, so that none comes back.
+    A slot moves only if that reduces the difference of two members, so that no slot returns.
     """
     slots: dict[str, list[int]] = {name: [] for name in names}
     for slot, owner in owners.items():

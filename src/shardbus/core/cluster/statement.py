@@ -1,9 +1,9 @@
 """The statements with which brokers change the rows of slots and members.
 
-Each locks one row, looks whether the newest version of it is as expected (`holds`), and makes
-another version of it (`changed`), all in one transaction with whatever else it writes. What a
-driver sends to a database must do exactly this; the model database of the tests does it by calling
-these methods.
+Each locks one row, checks whether its newest version is as expected (`holds`), and writes a new
+version (`changed`), all in one transaction with its other writes. The statements that a driver
+sends to a database must do exactly this; the model database of the tests does it by calling these
+methods.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import ClassVar, Final, final
 
 from shardbus.core.cluster.rows import NOBODY, MemberRow, SlotRow, raised
 
-# How a row is locked while a statement looks at it. Only who comes second to an UPDATE waits and
-# sees the newest version; the two others may look at a row that is being changed.
+# How a row is locked while a statement reads it. Only a second UPDATE waits and sees the newest
+# version; the two others may read a row that is being changed.
 NO_LOCK: Final = 0
 KEY_SHARE: Final = 1
 UPDATE: Final = 2
@@ -28,7 +28,7 @@ class SlotStatement:
         self.slot = slot
 
     def holds(self, row: SlotRow) -> bool:
-        """Whether the row is as this statement expects it; if not it does nothing."""
+        """Whether the row is as this statement expects; otherwise the statement does nothing."""
         raise NotImplementedError
 
     def changed(self, row: SlotRow) -> SlotRow:
@@ -37,10 +37,10 @@ class SlotStatement:
 
 @final
 class Commit(SlotStatement):
-    """The fence of a commit, before anything that the commit writes.
+    """The fence of a commit, which precedes all of its writes.
 
-    The number makes sure that a commit which was sent twice is stored once. The incarnation tells
-    epochs of two timelines apart.
+    Because of the number, a commit that was sent twice is stored once. The incarnation
+    distinguishes epochs of two timelines.
     """
 
     LOCK: ClassVar[int] = UPDATE
@@ -61,9 +61,9 @@ class Commit(SlotStatement):
 
 @final
 class Take(SlotStatement):
-    """Take a slot, or fence the own earlier statements, by raising its epoch.
+    """Take a slot, or fence the broker's own earlier statements, by raising the epoch.
 
-    Answered with `Taken`. What was handed over and is not inherited is deleted.
+    Answered with `Taken`. Hand-over data that is not inherited is deleted.
     """
 
     def __init__(
@@ -83,17 +83,18 @@ class Take(SlotStatement):
         return SlotRow(row.slot, epoch, row.commits, self.owner, self.incarnation)
 
     def inherits(self, row: SlotRow, given_epoch: int) -> bool:
-        """Whether what was written when the slot was given away, at that epoch, is for the taker.
+        """Whether the data that was written when the slot was given away, at that epoch, is for the
+        taker.
 
-        Nobody has taken the slot since, or the taker has and did not hear of it. Anybody else has
-        used it, and locks that ended must not return.
+        It is if nobody has taken the slot since, or if the taker has and did not get the answer.
+        Any other owner has used the data, and locks that ended must not return.
         """
         return given_epoch == row.epoch or row.incarnation == self.incarnation
 
 
 @final
 class Give(SlotStatement):
-    """Give a slot away, with what its next owner has to know: locks and held sessions.
+    """Give a slot away, with the data for its next owner: locks and held sessions.
 
     `data` is stored in the same transaction, with the epoch that the row has afterwards.
     """
@@ -127,7 +128,7 @@ class MemberStatement:
         self.incarnation = incarnation
 
     def holds(self, row: MemberRow | None) -> bool:
-        """Whether the row is as this statement expects it; if not it changes nothing."""
+        """Whether the row is as this statement expects; otherwise the statement changes nothing."""
         return row is not None and row.incarnation == self.incarnation
 
     def changed(self, row: MemberRow | None, time_ms: int) -> MemberRow | None:
@@ -136,10 +137,10 @@ class MemberStatement:
 
 @final
 class Beat(MemberStatement):
-    """Raise the counter of a member, and then look at everything. Answered with `View`.
+    """Raise the counter of a member, then read all rows. Answered with `View`.
 
-    The look has to see what was committed before the row was locked: where a statement sees the
-    rows as they were when it began, these are two statements.
+    The read must see everything that was committed before the row was locked: in a database where a
+    statement sees the rows as of its beginning, these are two statements.
     """
 
     def __init__(self, name: str, incarnation: int, is_leaving: bool) -> None:
@@ -168,9 +169,9 @@ class Join(MemberStatement):
 
 @final
 class Bury(MemberStatement):
-    """Declare a member dead whose counter is still the one that did not move.
+    """Declare a member dead if its counter is still the observed one.
 
-    One that beats in the meantime lives, however late this statement arrives.
+    A member that beats in the meantime lives, however late this statement arrives.
     """
 
     def __init__(self, name: str, incarnation: int, beat: int) -> None:
@@ -186,7 +187,7 @@ class Bury(MemberStatement):
 
 @final
 class Leave(MemberStatement):
-    """Be a member no longer; the slots were given away before."""
+    """Leave the cluster, after all slots were given away."""
 
     def changed(self, row: MemberRow | None, time_ms: int) -> MemberRow | None:
         return None

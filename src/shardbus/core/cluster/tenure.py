@@ -1,4 +1,4 @@
-"""What a broker knows about one slot that it serves or is about to serve."""
+"""The state of one slot that a broker serves or is about to serve."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ TAKING: Final = 0
 OWNED: Final = 1
 DRAINING: Final = 2
 GIVING: Final = 3
-# Something was under way when the connection broke, and may still take effect.
+# A statement was unanswered when the connection broke, and may still take effect.
 UNSURE: Final = 4
 
-# What the number of commits says about what is in memory, once the epoch is raised.
+# What the number of commits implies for the state in memory after the epoch was raised.
 UNLOADED: Final = 0
 SAME: Final = 1
 STORED: Final = 2
@@ -26,7 +26,7 @@ FOREIGN: Final = 5
 
 @final
 class Tenure:
-    """One slot in the hands of one incarnation: its epoch, its commits, and what is under way."""
+    """One slot of one incarnation: its epoch, its commits, and unanswered statements."""
 
     def __init__(self, slot: int, owner: str, incarnation: int) -> None:
         self.slot = slot
@@ -37,15 +37,15 @@ class Tenure:
         # Commits that are known to be stored; `is_committing` means the one after them.
         self.commits = 0
         self.is_committing = False
-        # Whether what is in memory is what was stored by these commits.
+        # Whether the state in memory is the one that these commits stored.
         self.is_loaded = False
         self.is_stopped = False
-        # Since a new timeline: whoever was given this slot on the old one may still serve it.
+        # Whether, since a new timeline, the owner of this slot on the old one may still serve it.
         self.is_kept_back = False
-        # As it was when the last beat was sent, and the number of that in which this changed.
+        # The state when the last beat was sent, and the number of the beat in which it changed.
         self.commits_at_beat = 0
         self.changed_in = 0
-        # The member that the slot is to be given to.
+        # The member to which the slot is to be given.
         self.to = ""
         self.to_incarnation = NOBODY
 
@@ -58,7 +58,9 @@ class Tenure:
         self.is_committing = False
 
     def take(self, row: SlotRow, timeline: int = 1) -> Take:
-        """Raise the epoch that the row has now; nothing that was sent before can happen then."""
+        """Raise the present epoch of the row; statements sent earlier can have no effect
+        afterwards.
+        """
         self.state = TAKING
         return Take(self.slot, row.epoch, self.owner, self.incarnation, timeline)
 
@@ -72,7 +74,9 @@ class Tenure:
             self.state = UNSURE
 
     def taken(self, epoch: int, commits: int) -> int:
-        """The epoch was raised; returns what the number of commits says about memory."""
+        """The epoch was raised; returns what the number of commits implies for the state in
+        memory.
+        """
         known, self.commits = self.commits, commits
         was_committing, self.is_committing = self.is_committing, False
         was_loaded, self.is_loaded = self.is_loaded, True

@@ -1,4 +1,4 @@
-"""How long things last, by a steady clock that also counts while the machine is suspended."""
+"""Durations, by a steady clock that also counts while the machine is suspended."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ LEASE_MS: Final = 3_000
 SILENCE_MS: Final = 4_500
 # How many slots a broker takes or gives at once: the fragments of each must be loaded.
 MOVES_AT_ONCE: Final = 4
-# For how many beats nothing must have changed before slots move between brokers.
+# The number of beats without a change after which slots may move between brokers.
 CALM_BEATS: Final = 6
 
 assert BEAT_MS < LEASE_MS < SILENCE_MS

@@ -1,4 +1,4 @@
-"""Who is dead: a member whose counter did not move while somebody was watching.
+"""Detects dead members: those whose counter did not change while this broker was watching.
 
 A broker must observe the silence of another member itself. Times that are stored in the database
 cannot be used: after an outage of the database they are old for all members, and the first broker
@@ -31,7 +31,7 @@ class Watch:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
-        # When to look again: the first of those who do not move is dead then.
+        # When to check again: the first of the unchanged members is dead then.
         self.due_ms = NEVER_MS
 
     def begin_anew(self) -> None:

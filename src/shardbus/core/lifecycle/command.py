@@ -26,7 +26,7 @@ class AboutLifecycle(Asked):
 class ReadLifecycle(AboutLifecycle):
     """Read blocks of records with numbers above `after`. Answered by `LifecycleRead`.
 
-    `span` is how many numbers to look at; 0 asks for the range alone.
+    `span` is the number of block numbers to examine; 0 asks for the range alone.
     """
 
     SINCE = 12
@@ -39,10 +39,11 @@ class ReadLifecycle(AboutLifecycle):
 
 @final
 class LifecycleRead(Declared):
-    """The blocks with these ascending numbers; those that are missing were never used.
+    """Blocks by ascending numbers; missing numbers were never used.
 
     `first` is the number of the oldest block that is kept and `next` the number after the newest.
-    `until` is where to continue: all blocks up to it were looked at. `damaged` cannot be read.
+    `until` is the number at which to continue: all blocks up to it were examined. `damaged` are the
+    numbers of blocks that cannot be read.
     """
 
     SINCE = 12

@@ -55,7 +55,7 @@ class Journal:
     """
 
     def __init__(self, data: bytes | None, at_ms: int, *, is_on: bool) -> None:
-        """`data` is the record of the journal as it was stored, if it was."""
+        """`data` is the stored record of the journal, if there is one."""
         self.is_on = is_on
         self.at_ms = at_ms
         self.deadline_ms = NEVER_MS
@@ -87,7 +87,7 @@ class Journal:
         self._wait(steady_ms)
 
     def switch(self, steady_ms: int, *, is_on: bool) -> None:
-        """Begin or end to note. Rows that were noted before are stored."""
+        """Begin or stop collecting rows. Rows collected earlier are stored."""
         if is_on and not self.is_on:
             self.is_on = True
             self._locked.clear()
@@ -189,7 +189,7 @@ class Journal:
         return NEVER_MS < self.deadline_ms <= steady_ms
 
     def give_up(self) -> None:
-        """There is no room for the rows: one row says how many are missing."""
+        """Discard the rows for lack of room; one row with their number replaces them."""
         count = len(self._rows)
         if count == 0 or (count == 1 and self._rows.events[0] == GAP):
             return
@@ -198,7 +198,9 @@ class Journal:
         self.deadline_ms = NEVER_MS
 
     def take(self) -> list[Change]:
-        """The changes that store the rows so far, and drop what is too old or too much."""
+        """The changes that store the collected rows and drop the blocks that exceed the limits of
+        age and size.
+        """
         rows = self._rows
         if not rows.events:
             return []
@@ -227,7 +229,7 @@ class Journal:
         return True
 
     def _drop_segments(self, changes: list[Change]) -> bool:
-        """Drop the oldest segment if it is too old, or if there is too much."""
+        """Drop the oldest segment if it is too old, or if the segments are too large."""
         if not self._segments:
             return False
         end, at_ms, size_bytes = self._segments[0]

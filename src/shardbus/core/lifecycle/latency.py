@@ -1,4 +1,4 @@
-"""What the records say about times: which events count, and percentiles."""
+"""Times from lifecycle records: the events that count, and percentiles."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ def is_first_delivery(event: str, deliveries: object) -> bool:
 
 
 def rank(ordered: Sequence[int], percent: int) -> int:
-    """The least value that so many percent of the values do not exceed; 0 of none."""
+    """The least value that this percentage of the values does not exceed; 0 without values."""
     return ordered[max(-(-len(ordered) * percent // 100) - 1, 0)] if ordered else 0

@@ -67,7 +67,7 @@ EVENTS: Final = (
 """The names of the events, by their numbers."""
 
 UNKNOWN: Final = -1
-"""As a number of a row: not known, or without meaning for this event."""
+"""In a row: the number is unknown, or has no meaning for this event."""
 
 TEXT_CHARACTERS_MAX: Final = 256
 

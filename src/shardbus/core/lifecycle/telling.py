@@ -14,7 +14,7 @@ from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE, Journal
 from shardbus.core.limits import BATCH_MAX
 
 SPAN_MAX: Final = 256
-# What one answer has at most, unless its first block alone is larger.
+# Upper bound of the bytes of an answer, unless its first block alone is larger.
 ANSWER_BYTES_MAX: Final = 1024 * 1024
 
 

@@ -17,9 +17,9 @@ class AboutSealing(Asked):
 class Seal(AboutSealing):
     """Accept no more messages, or accept them again (`is_open`). Answered by `Sealed`.
 
-    `map_number` is that of the map for whose sake this is done. Once the fragment was opened again
-    for a map, or has heard of a later one, it is not sealed for that map: a command that comes late
-    is refused. With 0 it only asks.
+    `map_number` is the number of the map that requires it. A fragment that was opened again for
+    this map, or already uses a later one, refuses to be sealed for this map: the command is too
+    late. With 0 the command only asks for the state.
     """
 
     SINCE = 12
@@ -32,11 +32,11 @@ class Seal(AboutSealing):
 
 @final
 class Sealed(Declared):
-    """The fragment is sealed, or open again, and that is stored.
+    """The fragment is sealed, or open again, and its state is stored.
 
-    `is_sealed` says which of both. `pending` counts the transactions and publications that were
-    promised before and may still add messages; `stages` and `readers` are those of the data
-    pipeline that the fragment has, and `ids` the message ids that it remembers.
+    `is_sealed`: which of the two. `pending` counts the transactions and publications that were
+    promised before and may still add messages; `stages` and `readers` count the stages and readers
+    of the data pipeline in the fragment, and `ids` the message ids that it remembers.
     """
 
     SINCE = 12
@@ -52,7 +52,9 @@ class Sealed(Declared):
 
 @final
 class TellIds(AboutSealing):
-    """Tell the message ids that the fragment remembers, from a place on. Answered by `IdsTold`."""
+    """Return the message ids that the fragment remembers, beginning at a position. Answered by
+    `IdsTold`.
+    """
 
     SINCE = 12
     FIELDS = fields(start=COUNT)
@@ -63,9 +65,10 @@ class TellIds(AboutSealing):
 
 @final
 class IdsTold(Declared):
-    """Some ids, each a digest and its age, and the place to continue from, 0 at the end.
+    """Some ids, each a digest and its age, and the position at which to continue, 0 at the end.
 
-    `has_both_forms` says that digests of ids alone and of ids with keys may be among all of them.
+    `has_both_forms`: whether the remembered ids may include digests of both forms, those of ids
+    alone and those of ids with keys.
     """
 
     SINCE = 12
@@ -79,9 +82,9 @@ class IdsTold(Declared):
 
 @final
 class LearnIds(AboutSealing):
-    """Remember ids that fragments of the former map remember. Answered by `Done`.
+    """Remember ids that fragments of the former map remembered. Answered by `Done`.
 
-    Refused with QUOTA_EXCEEDED when they are too many.
+    Refused with QUOTA_EXCEEDED if there are too many.
     """
 
     SINCE = 12

@@ -18,8 +18,8 @@ _IDS_KEY: Final = b"ids"
 
 @final
 class FragmentSeal:
-    """The seal of one fragment, as it is stored: the last map that it was told of, and whether it
-    was sealed for that map.
+    """The stored seal of one fragment: the last map for which it was sealed or opened, and whether
+    it is sealed for that map.
     """
 
     def __init__(self, records: dict[tuple[int, bytes], bytes]) -> None:
@@ -38,13 +38,13 @@ class FragmentSeal:
             raise Refused(REPARTITIONING, SEALED_TEXT)
 
     def note_both_forms(self, has_both: bool) -> RecordChange:
-        """Digests of both forms are remembered from now on, or no more; the change to store."""
+        """Note whether digests of both forms are remembered; returns the change to store."""
         self.has_both_forms = has_both
         return RecordChange(SEAL, _IDS_KEY, pack_integers([1]) if has_both else None)
 
     def is_left(self, line: Line) -> bool:
-        """Whether the fragment is sealed and a line not empty: that matters even while no more of
-        it can be locked.
+        """Whether the fragment is sealed and a line is not empty, even if nothing more of it can be
+        locked now.
         """
         return self.is_sealed and (len(line) > 0 or line.has_tail)
 
@@ -62,8 +62,8 @@ class FragmentSeal:
         if is_late or (is_known and not is_open):
             raise Refused(
                 REPARTITIONING,
-                f"The command for map {map_number} came late: the fragment has heard of map "
-                f"{self.map_number}.",
+                f"The fragment already uses map {self.map_number}; the command for map "
+                f"{map_number} is too late. Repeat the repartition.",
             )
         self.map_number = map_number
         self.is_sealed = not is_open

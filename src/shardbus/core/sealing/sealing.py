@@ -33,7 +33,7 @@ class Remembering(Protocol):
 
 @final
 class Sealing(Handler):
-    """Seals one fragment, and tells what may still add messages to it."""
+    """Seals one fragment, and reports what may still add messages to it."""
 
     def __init__(
         self,
