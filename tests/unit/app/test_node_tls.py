@@ -384,7 +384,7 @@ def test_files_that_cannot_be_used_are_refused_by_name(cluster: Cluster, tmp_pat
     for directory, role, why in (
         (tmp_path / "nothing", GATEWAY, "has no ca.pem"),
         (good, BROKER, "is for gateway, but this process is a broker"),
-        (expired, GATEWAY, "and not now"),
+        (expired, GATEWAY, "is not valid now"),
         (mixed, GATEWAY, "does not belong to the certificate"),
     ):
         with pytest.raises(Usage, match=why):

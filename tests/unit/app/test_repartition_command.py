@@ -28,7 +28,7 @@ MAP: Document = {
     "left_scheduled": 0,
     "left_dead_letter": 1,
     "skew": 1.6,
-    "advice": "fragment 1 gets more than its part.",
+    "advice": "fragment 1 gets more than its share.",
 }
 DRAINING: Document = {**MAP, "state": "draining", "left_active": 5}
 

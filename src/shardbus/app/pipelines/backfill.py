@@ -1,5 +1,5 @@
-"""The definition of a backfill: what a topic published before a subscription existed goes into that
-subscription alone (P5).
+"""The definition of a backfill: messages that a topic published before a subscription existed are
+added to that subscription alone (P5).
 """
 
 from __future__ import annotations

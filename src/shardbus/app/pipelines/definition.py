@@ -38,8 +38,8 @@ _NAME: Final = re.compile(NAME_PATTERN)
 @final
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A checked task under a name. `incarnation` tells a pipeline whose driver keeps a directory
-    from an earlier one of the same name; other pipelines have none.
+    """A checked task under a name. `incarnation` distinguishes a pipeline whose driver has a
+    directory from an earlier one of the same name; other pipelines have none.
     """
 
     name: str
@@ -48,7 +48,9 @@ class Definition:
 
     @property
     def work_path(self) -> str:
-        """Where the driver keeps its plan, outside of all paths of tasks; empty without one."""
+        """The location of the driver's plan, outside of all paths of tasks; empty if there is no
+        plan.
+        """
         return f"{WORK}/{self.name}-{self.incarnation}" if self.task.keeps_work else ""
 
     def to_document(self) -> dict[str, object]:
@@ -79,7 +81,7 @@ def _driver_schema(shape: type[Task]) -> dict[str, object]:
     if shape.keeps_work:
         known["work"] = _text("A directory or URL for the plan, used by this pipeline alone.")
         known["incarnation"] = _text(
-            "Tells this pipeline from an earlier one of the same name.", "1"
+            "Distinguishes this pipeline from an earlier one of the same name.", "1"
         )
     required = [name for name, member in known.items() if "default" not in member]
     return {

@@ -23,7 +23,7 @@ from shardbus.core.errors import Refused
 log = logging.getLogger(__name__)
 
 RESTART_MS_MAX: Final = 60_000
-# A driver that is to finish ends its batch, and another pass completes what it wrote.
+# A driver that is told to finish ends its batch, and another pass completes the written messages.
 FINISH_MS: Final = 120_000
 # Together less than the three seconds in which a stop ends the driver: a batch that takes longer is
 # cut off, and run again under its number by the next start.
@@ -31,9 +31,9 @@ GRACE_MS: Final = 1_000
 CUT_DRAIN_MS: Final = 500
 DRAIN_MS: Final = 5_000
 CUT_SIGNAL: Final = signal.SIGUSR1
-"""Tells a driver to end within its batch; SIGTERM tells it to finish."""
+"""The signal that ends a driver within its batch; SIGTERM lets it complete the batch."""
 FINISH_OPTION: Final = "--finish"
-"""Given to a driver that only completes what an earlier one began."""
+"""The argument of a driver that only completes the work of an earlier one."""
 
 STOPPED: Final = "stopped"
 STARTING: Final = "starting"

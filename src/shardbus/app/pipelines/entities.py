@@ -40,9 +40,7 @@ class BusEntities:
             await self._keep(place, reader, owner)
         if known.missing:
             why = next(iter(known.missing.values())).message
-            raise Unavailable(
-                f"What pipeline {definition.name} has claimed cannot be counted: {why}"
-            )
+            raise Unavailable(f"The claims of pipeline {definition.name} cannot be counted: {why}")
         return sum(one.claimed for one in own)
 
     async def _keep(self, place: EntityPlace, reader: str, owner: bytes) -> None:
@@ -64,7 +62,7 @@ class BusEntities:
             place = self._places.place(entity)
             reached = await place.handle.readers.drop(place.line, reader)
         except Refused as refusal:
-            # The reader was never opened, or the entity is gone with its readers.
+            # The reader was never opened, or the entity was deleted with its readers.
             if refusal.kind.name not in (NOT_FOUND.name, READER_NOT_FOUND.name):
                 raise
             return

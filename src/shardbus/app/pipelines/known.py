@@ -1,4 +1,4 @@
-"""The definitions of all pipelines, and what a new one has to respect."""
+"""The definitions of all pipelines, and the checks of a new one."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class KnownPipelines:
         return definition
 
     def settled(self, asked: Definition) -> tuple[Definition, bool]:
-        """The definition that was asked for, completed, and whether it is new; Refused when it
-        cannot be.
+        """The requested definition, completed, and whether it is new; Refused if it is not
+        possible.
         """
         known = self.all.get(asked.name)
         definition = self._sourced(asked, known)

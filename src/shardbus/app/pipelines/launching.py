@@ -1,4 +1,4 @@
-"""What the driver of a pipeline is started with; `keeper` starts it and starts it again."""
+"""The environment and the definition of a driver; `driver_keeper` starts and restarts it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class DriverAccess:
 
 
 def access_to_lane(settings: Settings, key_name: str) -> DriverAccess:
-    """The address of the lane on this machine."""
+    """The address of the bulk lane on this machine."""
     is_near = settings.is_loopback or settings.host in ("0.0.0.0", "::")
     has_own_authority = is_secure(settings) and settings.tls_cert is None
     return DriverAccess(
@@ -84,7 +84,7 @@ def access_to_lane(settings: Settings, key_name: str) -> DriverAccess:
 
 def missing_libraries(libraries: Sequence[str] = LIBRARIES) -> list[str]:
     """The libraries that must be installed before a driver can run."""
-    # Otherwise libraries installed since the last look are not seen.
+    # Otherwise libraries installed since the last check are not found.
     importlib.invalidate_caches()
     return [library for library in libraries if importlib.util.find_spec(library) is None]
 
@@ -115,7 +115,7 @@ def job(
 
 
 def forget_work(settings: Settings, definition: Definition) -> None:
-    """Remove the directory that a driver kept; one that is not on this machine stays."""
+    """Remove the directory of a driver, unless it is on another machine."""
     if definition.work_path and "://" not in settings.capture_dir:
         shutil.rmtree(location(settings, definition.work_path), ignore_errors=True)
 

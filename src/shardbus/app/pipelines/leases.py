@@ -1,7 +1,8 @@
 """Which pipelines of a cluster this process may run, and which it may take. Pure: no I/O, no clock.
 
-As for slots: a death is observed, by a counter that stands, and not dated; and an owner that could
-not beat ends its drivers before others may observe that (docs/adr/0104-pipelines-are-leased.md).
+As for slots, a death is observed by a counter that does not change, and not computed from stored
+times. An owner that cannot beat ends its drivers before another process may observe its death
+(docs/adr/0104-pipelines-are-leased.md).
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Final, final
 from shardbus.stores.base.pipelines import PipelineRow
 
 LOOK_S: Final = 1.0
-# An owner that has not beaten for so long ends its drivers.
+# An owner that could not beat for this long ends its drivers.
 FENCE_S: Final = 6.0
-# An owner whose counter stands for so long, as seen by another process, is dead.
+# Another process declares an owner dead if its counter has not changed for this long.
 DEAD_S: Final = 10.0
 # A driver with Java and its Python processes takes one to two gigabytes.
 RUNNING_MAX: Final = 8
@@ -22,13 +23,13 @@ RUNNING_MAX: Final = 8
 
 @final
 class PipelineLeases:
-    """Those of one process. `now_s` is a steady time."""
+    """The leases of one process. `now_s` is a reading of the steady clock."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        # By name: the epoch, and when the last beat that was answered was sent.
+        # By name: the epoch, and the time at which the last answered beat was sent.
         self._held: dict[str, tuple[int, float]] = {}
-        # By name: how a row was seen, and since when.
+        # By name: the observed row, and the time of the first observation.
         self._seen: dict[str, tuple[tuple[str, int, int], float]] = {}
 
     def held(self) -> dict[str, int]:
@@ -39,7 +40,7 @@ class PipelineLeases:
         self._held[name] = (epoch, sent_s)
 
     def beaten(self, name: str, sent_s: float) -> None:
-        """A beat that was sent then was answered."""
+        """Note that a beat sent at this time was answered."""
         if name in self._held:
             self._held[name] = (self._held[name][0], sent_s)
 
@@ -47,17 +48,17 @@ class PipelineLeases:
         self._held.pop(name, None)
 
     def expired(self, now_s: float) -> list[str]:
-        """Those whose drivers must end now: others may soon take them."""
+        """Pipelines whose drivers must end now, because other processes may take them soon."""
         return [name for name, (_, sent_s) in self._held.items() if now_s >= sent_s + FENCE_S]
 
     def disconnected(self) -> None:
-        """What was seen before is no observation: the database may have been away, and not the
-        owners.
-        """
+        """Discard earlier observations: perhaps the database was down, and not the owners."""
         self._seen.clear()
 
     def see(self, rows: Sequence[PipelineRow], now_s: float) -> list[str]:
-        """Take note of rows as they are; the names of those that are not ours any more."""
+        """Observe the present rows; returns the names of pipelines that this process no longer
+        owns.
+        """
         now = {row.name: (row.owner, row.epoch, row.beat) for row in rows}
         before = self._seen
         self._seen = {}
@@ -73,9 +74,9 @@ class PipelineLeases:
     def takeable(
         self, rows: Sequence[PipelineRow], wanted: Collection[str], now_s: float
     ) -> PipelineRow | None:
-        """One that may be taken now: of nobody and `wanted`, or of a dead owner.
+        """A pipeline that may be taken now: without an owner and `wanted`, or of a dead owner.
 
-        Whoever has more waits longer, so that they are spread.
+        A process with more pipelines waits longer, so that pipelines are distributed.
         """
         if len(self._held) >= RUNNING_MAX:
             return None

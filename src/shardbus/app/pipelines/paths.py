@@ -13,7 +13,7 @@ _PATH: Final = re.compile(r"[A-Za-z0-9._ /-]+")
 
 
 def checked_path(text: str) -> str:
-    """The path in one spelling; Refused for one that may lead elsewhere."""
+    """The path in its canonical spelling; Refused if it may lead outside of the directory."""
     parts = PurePosixPath(text).parts
     is_plain = _PATH.fullmatch(text) is not None and not text.startswith("/")
     if not parts or not is_plain or any(part.startswith((".", "_")) for part in parts):

@@ -75,7 +75,7 @@ class KeptPipelines:
         self._known = KnownPipelines(entities)
         self._definitions = self._known.all
         self._keepers: dict[str, DriverKeeper] = {}
-        # Those that were finished, or are to run, when the bus starts.
+        # The pipelines that had finished, or are to run, when the bus starts.
         self._finished_before: set[str] = set()
         self._wanted: set[str] = set()
         # One change at a time: each is a check, a slow write, and a step.
@@ -91,8 +91,7 @@ class KeptPipelines:
                 self._wanted.add(name)
 
     async def run(self, launcher: Launcher, missing: Callable[[], str] = lambda: "") -> None:
-        """Run until cancelled: pipelines that were running are started again, and stopped at the
-        end.
+        """Run until cancelled: start the pipelines that were running, and stop them at the end.
 
         While `missing` returns a reason nothing can be started. It is called at each start, because
         missing libraries may be installed while the bus serves.
@@ -193,7 +192,7 @@ class KeptPipelines:
         return self.show(name)
 
     async def _start_later(self, definition: Definition) -> None:
-        """It starts with the bus, which is being set up."""
+        """Start the pipeline when the bus, which is being set up, serves."""
         self._entities.check(definition)
         await self._write(definition, Intent.RUN)
         self._wanted.add(definition.name)

@@ -19,7 +19,7 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 FILE_CHARACTERS_MAX: Final = 128
 FUNCTION_CHARACTERS_MAX: Final = 64
 FUNCTION_DEFAULT: Final = "transform"
-# One name: nothing outside of the operator's directory can be meant.
+# A single name, so that it cannot refer to a file outside of the operator's directory.
 _FILE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\.py")
 
 

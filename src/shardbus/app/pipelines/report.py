@@ -18,7 +18,7 @@ _DIGITS_MAX: Final = 5
 
 @final
 class Report:
-    """Fed with the output lines of a driver; bounded, however much it writes.
+    """Reads the output lines of a driver; its size is bounded, however much the driver writes.
 
     For a driver that browses, `following` has the numbers that it reads next, by fragment, and
     `incarnation` is that of their entity.

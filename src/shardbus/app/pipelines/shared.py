@@ -1,7 +1,7 @@
 """The pipelines of a cluster: any gateway manages them, and one node at a time runs each.
 
 They are rows of the first database. A node with the role `pipelines` takes those that are to run,
-tells what they do, and ends their drivers when it cannot tell any more.
+reports their progress, and ends their drivers if it can no longer report.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FENCE_LOOK_S: Final = 0.5
-# A node takes a pipeline of which this is intended.
+# The intents with which a node takes a pipeline.
 _RUNNING: Final = (Intent.RUN, Intent.FINISH)
-# Lines of its log that a pipeline shows at nodes where it does not run.
+# Log lines of a pipeline that nodes show on which it does not run.
 LINES_TOLD: Final = 40
 
 
 @final
 class SharedPipelines:
-    """All pipelines, as the database has them; `run` follows it."""
+    """All pipelines in the database; `run` follows their changes."""
 
     kinds: Mapping[str, type[Task]] = KINDS
 
-    def __init__(  # noqa: PLR0913 - what it is made of
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         entities: Entities,
         table: PipelineTable,
@@ -89,7 +89,8 @@ class SharedPipelines:
         self._changing = asyncio.Lock()
 
     async def run(self, launcher: Launcher | None, missing: Callable[[], str]) -> None:
-        """Follow the table until cancelled, and run what is ours; without a launcher, nothing.
+        """Follow the table until cancelled, and run the pipelines of this node; without a launcher,
+        none.
 
         At the end all drivers have ended, and others may run them.
         """
@@ -127,14 +128,14 @@ class SharedPipelines:
                 one.cancel()
 
     async def _hold(self) -> None:
-        """Several nodes may do it: a lease that is renewed twice is renewed."""
+        """Several nodes may do this: renewing a lease twice is harmless."""
         while True:
             known = self._known.all
             resting = [known[name] for name in known if self._state(name) == STOPPED]
             await hold_all(self._entities, resting)
             await asyncio.sleep(HOLD_S)
 
-    # What the API and metrics ask.
+    # Queries of the API and metrics.
 
     def followers(self) -> list[Follower]:
         """The captures that browse and run here."""
@@ -254,7 +255,7 @@ class SharedPipelines:
         return str(_report(row).get("state", STARTING))
 
     def _told(self, name: str) -> tuple[int, str, dict[str, object]]:
-        """Starts, error and progress, of the driver here or as its owner told them."""
+        """Starts, error and progress, from the local driver or as reported by the owner."""
         keeper = self._keepers.get(name)
         if keeper is not None:
             return keeper.starts, keeper.report.error, keeper.report.progress()
@@ -282,7 +283,7 @@ class SharedPipelines:
                 definitions[row.name] = definition_from(json.loads(row.document))
                 self._rows[row.name] = row
             except (ValueError, Refused) as error:
-                # Of a later build, perhaps: nodes of that one run it.
+                # Perhaps of a later build, whose nodes run it.
                 log.error("pipeline %s has an unknown definition: %s", row.name, error)
 
     async def _round(self, missing: Callable[[], str]) -> None:
@@ -314,7 +315,7 @@ class SharedPipelines:
                 await self._carry_on(row, row.epoch + 1)
 
     async def _carry_on(self, row: PipelineRow, epoch: int) -> None:
-        """Let one of ours be as it is to be, and say so."""
+        """Bring a pipeline of this node to its intended state, and report it."""
         name, leases = row.name, self._leases
         sent_s = asyncio.get_running_loop().time()
         report = self._report(name)
@@ -323,7 +324,7 @@ class SharedPipelines:
             return
         leases.beaten(name, sent_s)
         if name not in leases.held():
-            # The answer came too late.
+            # The answer was too late.
             return
         keeper = self._keeper(name)
         if row.intent == Intent.RUN and not keeper.is_alive:
@@ -340,7 +341,7 @@ class SharedPipelines:
             await self._drop(name)
 
     async def _finish(self, name: str, keeper: DriverKeeper) -> None:
-        """A driver that runs here ends its batch; else one is started for that, once."""
+        """Let the running driver complete its batch; without one, start a driver for that, once."""
         if name in self._finishing and not keeper.is_alive:
             self._finishing.discard(name)
             await self._ask(lambda: self._table.intend(name, Intent.REST))
@@ -349,12 +350,12 @@ class SharedPipelines:
             keeper.finish()
 
     async def _fence(self) -> None:
-        """End drivers whose ownership could not be confirmed, whatever the database does."""
+        """End drivers whose ownership is unconfirmed, even if the database does not answer."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(FENCE_LOOK_S)
             for name in self._leases.expired(loop.time()):
-                log.error("pipeline %s ends here: the database cannot be asked whose it is", name)
+                log.error("pipeline %s ends here: its owner cannot be read from the database", name)
                 await self._drop(name)
 
     async def _drop(self, name: str) -> None:
@@ -407,8 +408,8 @@ def _report(row: PipelineRow) -> dict[str, object]:
 
 
 def _nothing() -> None:
-    """The next round sees it."""
+    """The next round handles it."""
 
 
 def _ignored(_: StoreError | None) -> None:
-    """Others see soon enough that its owner has ended."""
+    """Other nodes will observe that its owner has ended."""

@@ -18,11 +18,11 @@ FILE_BYTES_MAX: Final = 64 * 1024
 
 
 class Intent(StrEnum):
-    """What happens to a pipeline when the bus starts again."""
+    """The intended state of a pipeline after a restart of the bus."""
 
     RUN = "run"
     REST = "rest"
-    # Of a cluster: complete what was claimed, and then rest.
+    # In a cluster: complete the claimed messages, then stop.
     FINISH = "finish"
     FINISHED = "finished"
 

@@ -94,7 +94,7 @@ class PipelineChild:
         return self.kept.problems()
 
     async def load(self) -> None:
-        """Know the pipelines that there are, before the bus is set up and serves."""
+        """Load the existing pipelines before the bus is set up and serves."""
         if isinstance(self.kept, KeptPipelines):
             await self.kept.load()
 

@@ -63,7 +63,7 @@ class Task(Body, kw_only=True, frozen=True):
     for_people: ClassVar[tuple[str, ...]] = ()
     """Members that the driver does not get."""
     computed: ClassVar[Mapping[str, str]] = {}
-    """Members that only the driver gets, each a text, and what they are."""
+    """Text members that only the driver gets, with their descriptions."""
 
     @property
     def is_follower(self) -> bool:
@@ -72,7 +72,7 @@ class Task(Body, kw_only=True, frozen=True):
 
     @property
     def is_once(self) -> bool:
-        """Whether it ends by itself."""
+        """Whether it ends without being stopped."""
         return True
 
     @property
@@ -100,7 +100,7 @@ class Task(Body, kw_only=True, frozen=True):
         return ""
 
     def checked(self, name: str) -> Self:
-        """The task in one spelling; Refused, with the reason, for an invalid one."""
+        """The task in its canonical form; Refused, with the reason, if it is invalid."""
         raise NotImplementedError
 
     def sourced(self, known: Task | None, find: Callable[[str], Task | None]) -> Self:

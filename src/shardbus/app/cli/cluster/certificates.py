@@ -89,7 +89,7 @@ def cert(**options: str | int | bool | Path | tuple[str, ...] | None) -> None:
 def _certified(
     options: Mapping[str, str | int | bool | Path | tuple[str, ...] | None],
 ) -> tuple[Json, str]:
-    # Late, so that other commands do not pay for loading the cryptography.
+    # Imported here, so that other commands do not load the cryptography library.
     from datetime import UTC, datetime
 
     from cryptography import x509

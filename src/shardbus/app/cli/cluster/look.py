@@ -20,7 +20,7 @@ _NAME: Final = "cluster status"
 
 @final
 class ClusterLook:
-    """Gives the document that gateways give; what cannot be reached is said in it."""
+    """Returns the same document as a gateway; it names the databases that cannot be reached."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = urls

@@ -76,7 +76,7 @@ def _run(console: Console, urls: tuple[str, ...], is_watching: bool, options: Op
     if not urls:
         api = access_from(options).api()
         return _show(console, is_watching, lambda: api.get("cluster"))
-    # Late, so that a question to a gateway does not load the stores.
+    # Imported here, so that asking a gateway does not load the stores.
     from shardbus.app.cli.cluster.look import ClusterLook
 
     look = ClusterLook(urls)
@@ -109,7 +109,7 @@ def shown(document: Document) -> str:
 
 
 def _moves(document: Document) -> str:
-    """How often slots got another owner; nothing where no gateway was asked."""
+    """How many slots changed their owner; empty if no gateway was asked."""
     given, taken = document.get("given_total"), document.get("taken_total")
     if not given and not taken:
         return ""

@@ -252,7 +252,7 @@ def _rights(text: str) -> list[str]:
 
 
 def _read_key(path: str) -> str:
-    """Read a key from a file: on a command line every user of the machine could see it."""
+    """Read a key from a file: every user of the machine can see command lines."""
     if path == "-":
         return sys.stdin.read(KEY_FILE_BYTES_MAX).strip()
     try:

@@ -1,4 +1,4 @@
-"""The commands of a kind of entities that stand by themselves: queues and topics."""
+"""The commands of queues and of topics."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the commands for queues, topics, subscriptions and rules share."""
+"""Functions that the commands for queues, topics, subscriptions and rules share."""
 
 import sys
 from collections.abc import Callable
@@ -33,7 +33,9 @@ def changes(elements: dict[str, str]) -> dict[str, str]:
 def delete_entity(
     bus: Management, to: Console, kind: EntityKind, path: str, options: Options
 ) -> None:
-    """Ask, and delete an entity; NotFound when it is of another kind than the command says."""
+    """Ask for confirmation and delete an entity; NotFound if it is of another kind than that of the
+    command.
+    """
     found = bus.entity(kind, path)
     confirm(options, f"Delete the {kind.word} {path} {_contents(kind, found)}?")
     bus.delete(path)

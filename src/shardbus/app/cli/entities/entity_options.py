@@ -67,7 +67,7 @@ def property_rows(kind: EntityKind, elements: dict[str, str]) -> list[tuple[str,
 def _shown(each: EntityProperty, text: str) -> str:
     if each.form == DURATION:
         return to_words(text)
-    # The bus tells a destination as a URI with the host and port of the request.
+    # The bus returns a destination as a URI with the host and port of the request.
     return urlsplit(text).path.lstrip("/") if each.form == DESTINATION else text
 
 

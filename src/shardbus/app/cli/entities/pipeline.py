@@ -217,13 +217,13 @@ def _when_over(api: ApiClient, name: str) -> Document:
     try:
         return wait_until_over(lambda: api.get(_path(name)), time.sleep, notice.tell)
     except KeyboardInterrupt as error:
-        raise Interrupted(f"interrupted: pipeline {name} goes on stopping") from error
+        raise Interrupted(f"interrupted: pipeline {name} continues to stop") from error
     finally:
         notice.clear()
 
 
 def _looked(api: ApiClient, name: str) -> Document:
-    """The pipeline; while it has no progress of its own, with what waits for it on the bus."""
+    """The pipeline; while it has no progress, with the number of messages that wait on the bus."""
     found = api.get(_path(name))
     if has_begun(found) or found.get("state") in ENDED:
         return found
@@ -254,7 +254,7 @@ def wait_until_over(
 
 @final
 class StopNotice:
-    """Says on standard error that a stop takes long: on a terminal in one line that counts the
+    """Reports on standard error that a stop takes long: on a terminal in one line that counts the
     seconds, elsewhere once.
     """
 

@@ -13,7 +13,7 @@ ENDED: Final = ("stopped", "finished")
 REPLAY: Final = "replay"
 
 WAITING: Final = "waiting"
-"""The active messages of the entity, which the command adds while there is no progress."""
+"""The number of active messages of the entity; the command adds it while there is no progress."""
 
 _UNTOLD: Final = ("path", "incarnation", "progress")
 _ONLY_IF_ANY: Final = ("rate_max", "rows_planned", "rows_max")

@@ -1,8 +1,8 @@
-"""The report as one page of HTML that stands alone: no scripts, no fonts, nothing to load.
+"""The report as one self-contained page of HTML: no scripts, no fonts, nothing to load.
 
 Keys and names of receivers are chosen by clients: every text passes through `markup`, and the
-policy in the head makes a browser refuse what should not be there. Each plot has a table with the
-same numbers.
+policy in the head makes a browser refuse scripts and external resources. Each plot has a table with
+the same numbers.
 """
 
 from __future__ import annotations
@@ -181,8 +181,8 @@ def _time(report: Document) -> Iterable[str]:
     yield _twin(starts, flows, flowed, _counted)
     yield "<h2>Time in queue</h2>"
     yield (
-        "<p>From being enqueued to the first delivery; without a line, nothing was delivered for "
-        "the first time.</p>"
+        "<p>From the enqueueing of a message to its first delivery; without a line, no message was "
+        "delivered for the first time.</p>"
     )
     delivered = [bool(count) for count in _numbers(over, "delivered")]
     waits = [("median", _numbers(over, "queue_p50_ms")), ("p99", _numbers(over, "queue_p99_ms"))]
@@ -323,7 +323,7 @@ def _plot(
     said: Callable[[int], str],
     top_of: Callable[[int], int],
 ) -> str:
-    """Lines over time, in colours and dashes that differ, with gaps where nothing is known."""
+    """Lines over time, distinguished by colour and dashes, with gaps where nothing is known."""
     top = top_of(max(max(values) for _, values in series))
     parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="A plot over time">']
     for line in range(_GRID + 1):

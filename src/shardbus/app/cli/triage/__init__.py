@@ -1,1 +1,1 @@
-"""`shardbus triage`: dead letters in groups, and the way back for a group that was mended."""
+"""`shardbus triage`: groups dead letters, and redrives a group that was repaired."""

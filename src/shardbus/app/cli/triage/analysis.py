@@ -1,4 +1,4 @@
-"""Starts the analysis in Spark, beside the command, and reads what it wrote."""
+"""Starts the analysis in Spark, in a separate process, and reads its results."""
 
 import json
 import os
@@ -53,7 +53,8 @@ class Analysis:
         job = out / "job.json"
         job.write_text(json.dumps(self._job(out)), encoding="utf-8")
         with (out / "log").open("w+", encoding="utf-8", errors="replace") as log:
-            # When this command ends, however it ends, its standard input does, and so does Spark.
+            # When this command ends for any reason, the standard input of Spark closes, and Spark
+            # ends too.
             with subprocess.Popen(
                 [*PROGRAM, str(job)],
                 env=self._environment(),
@@ -77,7 +78,9 @@ class Analysis:
         }
 
     def _environment(self) -> dict[str, str]:
-        """Without the settings of commands, which may have a key; with a token for some hours."""
+        """The environment without the settings of commands, which may contain a key, and with a
+        token for some hours.
+        """
         kept = {
             name: value
             for name, value in os.environ.items()
@@ -128,25 +131,25 @@ def read_report(out: Path) -> Document:
         document = json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
         raise Usage(
-            f"{file} cannot be read ({error}): name a directory that --out has filled"
+            f"{file} cannot be read ({error}): name a directory that an earlier --out has written"
         ) from error
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise Usage(f"{file} is not a report of this version: make it again")
+        raise Usage(f"{file} is not a report of this version: create it again")
     return document
 
 
 def kept_report(api: ApiClient, out: Path, entities: Sequence[str]) -> Document:
     """An earlier report, if it is still about these entities.
 
-    Sequence numbers start again in an entity that was created anew, and would mean other messages.
+    An entity that was created again numbers other messages from the beginning.
     """
     report = read_report(out)
     known = report.get("entities")
     for name in entities:
         if not isinstance(known, list) or name not in known:
-            raise Usage(f"the report in {out} is not about {name}: make one with --out")
+            raise Usage(f"the report in {out} is not about {name}: create one with --out")
         if str(api.get(f"entities/{name}").get("created_at")) > str(report.get("made_at")):
-            raise Refused(f"{name} was created after the report in {out}: make another")
+            raise Refused(f"{name} was created after the report in {out}: create another")
     return report
 
 
@@ -177,7 +180,9 @@ def lane_of(api: ApiClient, access: ClientAccess) -> str:
 
 @contextmanager
 def workplace(given: str | None) -> Iterator[Path]:
-    """The directory of the results: the given one, which is made, or one that is removed."""
+    """The directory of the results: the given one, which is created if necessary, or a temporary
+    one.
+    """
     if given is None:
         with tempfile.TemporaryDirectory(prefix="shardbus-triage-") as directory:
             yield Path(directory)

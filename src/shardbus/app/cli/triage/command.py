@@ -45,13 +45,13 @@ TOP_MAX: Final = 500
         click.Option(
             ["--out"],
             metavar="DIR",
-            help="Keep everything there: the page, the report as JSON, and all letters with their "
-            "groups as Parquet.",
+            help="Directory for all results: the page, the report as JSON, and all letters with "
+            "their groups as Parquet.",
         ),
         click.Option(
             ["--from", "earlier"],
             metavar="DIR",
-            help="Use the letters and groups that an earlier --out has kept, without Spark.",
+            help="Use the results in the directory of an earlier --out, without Spark.",
         ),
         click.Option(
             ["--spark-master"],
@@ -69,7 +69,7 @@ TOP_MAX: Final = 500
     ]
 )
 def triage(entity: str, body_set: tuple[str, ...], **options: str | int | bool | None) -> None:
-    """Group the dead letters of ENTITY by what they have in common.
+    """Group the dead letters of ENTITY by cause.
 
     ENTITY is a queue, a subscription, or a topic, which means all its subscriptions. Letters belong
     to one group if they have the same reason, source, subject, description and kind of content,
@@ -79,14 +79,15 @@ def triage(entity: str, body_set: tuple[str, ...], **options: str | int | bool |
     With --group the letters of one group are redriven: sent again to the queue or topic, or to one
     subscription with --to, in the transaction that removes them. Without --apply nothing changes,
     and samples show what the repairs would do. The command can be repeated after any interruption:
-    a letter is sent once. --undo takes back what nobody has received yet.
+    a letter is sent once. --undo makes redriven letters dead letters again, unless they have been
+    received.
     """
     console = Console(bool(options.get("is_json")))
     sys.exit(run_command(console, lambda: _run(console, entity, body_set, options)))
 
 
 def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Options) -> int:
-    # Late, so that other commands do not load it.
+    # Imported here, so that other commands do not load it.
     from shardbus.app.cli.triage.analysis import (
         Analysis,
         entities_of,
@@ -110,7 +111,7 @@ def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Opti
         console.show(
             found,
             f"{counted(count, 'letter')} of {undone} are dead letters again; {left:,} have been "
-            "received or are locked, and stay",
+            "received or are locked, and stay where they are",
         )
         return 0
     given = options.get("top")

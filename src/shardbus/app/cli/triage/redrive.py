@@ -1,4 +1,4 @@
-"""Sends the letters of a group back, mended if that is asked for, by jobs of the server."""
+"""Redrives the letters of a group, repaired if requested, by jobs of the server."""
 
 import json
 import time
@@ -19,7 +19,7 @@ from shardbus.app.cli.progress import Progress
 from shardbus.app.cli.tables import shortened, terminal_width
 
 CHUNK_COUNT: Final = 5_000
-"""The letters of one job: a command that is killed leaves at most so many under way."""
+"""Letters of one job: the most that a killed command leaves in progress."""
 SAMPLES_MAX: Final = 5
 RATE_MAX: Final = 1_000_000
 POLL_S: Final = 0.3
@@ -35,7 +35,7 @@ _EXPIRING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RedriveOrder:
-    """What is to be done with the letters of a group."""
+    """What to do with the letters of a group."""
 
     edit: Document
     rate_max: int
@@ -85,20 +85,20 @@ def redrive_options() -> list[click.Parameter]:
             ["--rate"],
             type=click.IntRange(1, RATE_MAX),
             metavar="N",
-            help="Letters to redrive in a second, at most.",
+            help="Maximum number of letters to redrive per second.",
         ),
     ]
 
 
 def read_order(group: str, body_set: tuple[str, ...], options: Options) -> RedriveOrder | None:
-    """None when nothing is to be redriven; Usage when options do not fit together."""
+    """The order; None if nothing is to be redriven. Usage if options contradict each other."""
     repair, rate = text_option(options, "repair"), options.get("rate")
     body_repair, target = text_option(options, "body_repair"), text_option(options, "target")
     is_applied = bool(options.get("is_applied"))
     has_repairs = repair is not None or body_repair is not None or bool(body_set)
     if text_option(options, "undo") is not None:
         if group or has_repairs or target is not None:
-            raise Usage("--undo changes nothing but where the letters are: leave the others out")
+            raise Usage("--undo only moves letters back: leave out the other options")
         return None
     if not group:
         if has_repairs or target is not None or is_applied or rate is not None:
@@ -120,12 +120,12 @@ def read_order(group: str, body_set: tuple[str, ...], options: Options) -> Redri
 
 
 def mark_of(group: str) -> str:
-    """The mark by which the letters of a group can be found after they were redriven."""
+    """The mark that identifies the redriven letters of a group."""
     return f"triage-{group}"
 
 
 def undo(api: ApiClient, entities: Sequence[str], group: str, order: Options) -> Document:
-    """Let the redriven letters of a group that nobody has received be dead letters again."""
+    """Make redriven letters of a group dead letters again, unless they have been received."""
     done = skipped = 0
     for entity in entities:
         job: Document = {"action": "undo", "mark": mark_of(group)}
@@ -160,8 +160,8 @@ def found_group(report: Document, group: str) -> Document:
 
 
 class Redrive:
-    """One group. The server moves each letter in a transaction, so that nothing is doubled by who
-    repeats this, and nothing is lost by who interrupts it.
+    """One group. The server moves each letter in a transaction: repeating the command duplicates
+    nothing, and interrupting it loses nothing.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class Redrive:
         """Check everything that a redrive needs, and show samples; nothing changes."""
         some = next(self._chunks(SAMPLES_MAX), [])
         if not some:
-            raise NotFound(f"the group {self._group.get('id')} has no letters any more")
+            raise NotFound(f"the group {self._group.get('id')} has no letters left")
         planned = self._api.post(f"{self._line}/jobs", self._job(some, is_dry_run=True))
         trials = self._trials(some) if self._order.edit else []
         count = whole(self._group, "count")
@@ -226,7 +226,7 @@ class Redrive:
                 self._run_job(numbers, progress)
         except CommandError as error:
             if not self._done:
-                # Nothing has begun: the same command would be refused again.
+                # No job was started: the same command would be refused again.
                 raise
             raise type(error)(f"{error} ({self._total()}; {_AGAIN})") from error
         finally:
@@ -253,7 +253,7 @@ class Redrive:
                 progress.advance(whole(job, "done") - seen)
                 seen = whole(job, "done")
         except KeyboardInterrupt as error:
-            # What is being moved is moved as a whole, or not at all.
+            # A letter in progress is moved completely or not at all.
             self._api.post(f"{path}/stop", {})
             raise Interrupted(f"interrupted: {self._total(seen)}; {_AGAIN}") from error
         self._count(job)
@@ -300,7 +300,7 @@ class Redrive:
 
 
 def _is_expiring(group: Document, order: RedriveOrder) -> bool:
-    """Whether the letters would expire again as they did before."""
+    """Whether the letters would expire again."""
     action = str(order.edit.get("action", "")).lower()
     return group.get("reason") == _EXPIRED and "timetolive" not in action
 

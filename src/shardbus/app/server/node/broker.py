@@ -34,9 +34,9 @@ from shardbus.stores.base.store import StoreError
 
 log = logging.getLogger(__name__)
 
-# Random bits of an incarnation: together with the number of the joining they fit into 63 bits.
+# Random bits of an incarnation; with the number of the joining they fit into 63 bits.
 _NONCE_BITS: Final = 40
-# The time in which a stopping node hands over its slots; then it stops without that.
+# How long a stopping node may take to hand over its slots.
 LEAVE_S: Final = 30.0
 
 
@@ -194,4 +194,4 @@ def _read(task: asyncio.Task[None]) -> None:
 
 
 def _ignored(_: StoreError | None) -> None:
-    """Nobody waits for it."""
+    """Ignore the result."""

@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 # Gateways of a cluster that is being started have this much time to appear.
 PATIENCE_S: Final = 3.0
-# The broker with this slot does the work. Two brokers for a moment do no harm.
+# The broker with this slot does the work. Two brokers may do it for a moment without harm.
 CARETAKERS_SLOT: Final = 0
 
 

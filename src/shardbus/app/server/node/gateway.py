@@ -259,4 +259,4 @@ async def _wait_for(remotes: Sequence[RemoteBroker], stopping: asyncio.Event) ->
 
 
 def _ignored(_: StoreError | None) -> None:
-    """Nobody waits for it."""
+    """Ignore the result."""

@@ -30,7 +30,7 @@ APART_MS_MAX: Final = 60_000
 
 
 def trusted_in(directory: Path | None) -> list[str]:
-    """The fingerprints of the authorities of a node, in its files of TLS; none without them.
+    """The fingerprints of the authorities in the TLS files of a node; none without such files.
 
     There are several while an authority is replaced.
     """
@@ -81,7 +81,7 @@ def _words(theirs: list[str]) -> str:
 
 
 def _trusted_by(member: SeenMember) -> list[str] | None:
-    """None if the row does not say it, as that of an earlier build."""
+    """None if the row has no such value, as in a row of an earlier build."""
     try:
         document: object = json.loads(member.about)
     except ValueError:

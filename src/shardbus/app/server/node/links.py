@@ -55,7 +55,7 @@ class NodeLinks:
         return await address.listen(lambda: _Caller(self, accept), self._as_broker, roles)
 
     def called(self) -> bool:
-        """Count a connection that has not named its slot; False if there are too many."""
+        """Count a connection that has not named a slot yet; False if there are too many."""
         self._callers += 1
         return self._callers <= CALLERS_MAX
 

@@ -85,7 +85,7 @@ def _refuse_taken_name(cluster: SharedStores, name: str) -> None:
                 if member.name == name:
                     ages.append(member.beat_age_ms)
             if not ages or ages[0] > 2 * BEAT_MS:
-                # It has not beaten for a while: most likely it is an earlier process of this node.
+                # Its beats have stopped: most likely it is an earlier process of this node.
                 return
             time.sleep(1.5 * BEAT_MS / 1000)
         if len(ages) > 1 and ages[1] < ages[0] + BEAT_MS:
@@ -138,8 +138,8 @@ async def _serve(options: NodeOptions, settings: Settings, cluster: SharedStores
 def _links(
     options: NodeOptions, settings: Settings, cluster: SharedStores, clock: SystemClock
 ) -> NodeLinks:
-    """With certificates every connection between nodes is encrypted, and both ends prove who they
-    are; Usage when those are not for the roles of this node.
+    """The security of connections between nodes: with certificates they are encrypted, and both
+    ends prove their identities. Usage if the certificates are not for the roles of this node.
     """
     directory = settings.node_tls
     if directory is None:
@@ -151,7 +151,7 @@ def _links(
     )
 
 
-async def _with_gateway(  # noqa: PLR0913 - what a node is made of
+async def _with_gateway(  # noqa: PLR0913 - the parts of a node
     options: NodeOptions,
     settings: Settings,
     cluster: SharedStores,

@@ -72,10 +72,10 @@ class _Files:
 
 @final
 class NodeTls:
-    """The identity of this process, and the way to others of its cluster.
+    """The identity of this process, and its connections to other nodes of the cluster.
 
-    Usage, with the reason, when the first files are invalid. Later invalid files are logged, and
-    the previous ones stay in use.
+    Usage, with the reason, when the first files are invalid. Files that become invalid later are
+    logged, and the previous ones stay in use.
     """
 
     def __init__(self, directory: Path, role: str, clock: Clock) -> None:
@@ -181,7 +181,7 @@ class NodeServer:
         self._new_protocol = new_protocol
         self._roles = roles
         self._loop = asyncio.get_running_loop()
-        # Handshakes: the loop alone does not keep a task alive.
+        # Running handshakes, referenced because the loop does not keep tasks alive.
         self._strangers: set[asyncio.Task[None]] = set()
         # When a refusal was logged, by address and reason.
         self._told: dict[tuple[str, str], float] = {}
@@ -257,7 +257,7 @@ class NodeServer:
 
 @final
 class _PendingConnection(asyncio.Protocol):
-    """A connection whose peer is not identified yet; then it gets its real protocol."""
+    """A connection until its peer is identified; then the real protocol takes it over."""
 
     def __init__(self) -> None:
         self.is_lost = False
@@ -293,9 +293,9 @@ class _PendingConnection(asyncio.Protocol):
             protocol.data_received(held)
 
     def refuse(self, why: str) -> None:
-        """Tell the peer, whoever it is, and close the connection a moment later.
+        """Send the reason to the unidentified peer, and close the connection a moment later.
 
-        There is no orderly end of TLS, during which uvloop would not let its loop be closed.
+        TLS is not closed in order, because uvloop's loop could not be closed meanwhile.
         """
         if self._transport is not None:
             self._transport.write(encode(Reject(why)))
@@ -349,8 +349,9 @@ def _checked_names(authority: Path, certificate: Path, key: Path, now_ms: int) -
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     if not found.not_valid_before_utc <= now < found.not_valid_after_utc:
         raise Usage(
-            f"the certificate {certificate} is valid from {found.not_valid_before_utc:%Y-%m-%d} to "
-            f"{found.not_valid_after_utc:%Y-%m-%d}, and not now: create a new one with `shardbus "
+            f"the certificate {certificate} is not valid now "
+            f"({found.not_valid_before_utc:%Y-%m-%d} to {found.not_valid_after_utc:%Y-%m-%d}): "
+            "create a new one with `shardbus "
             "cluster cert`, or check the clock of this machine"
         )
     if found.not_valid_after_utc - now < timedelta(days=EXPIRY_WARNED_DAYS):
@@ -362,7 +363,7 @@ def _checked_names(authority: Path, certificate: Path, key: Path, now_ms: int) -
     if not names:
         raise Usage(
             f"the certificate {certificate} names no node, as in shardbus://CLUSTER/ROLE/NAME: "
-            "make one with `shardbus cluster cert`"
+            "create one with `shardbus cluster cert`"
         )
     if len({name.cluster for name in names}) > 1:
         raise Usage(f"the certificate {certificate} names nodes of several clusters")
@@ -386,7 +387,7 @@ def _read(path: Path) -> bytes:
 
 
 def _stamp(*paths: Path) -> Stamp:
-    """A value that changes when a file is written or replaced, also through a link."""
+    """A value that changes if the file is written or replaced, even if the path is a link."""
     stamps: list[tuple[int, int, int]] = []
     for path in paths:
         try:
