@@ -1,4 +1,4 @@
-"""A request to the JSON API, parsed; errors name what is wrong."""
+"""A parsed request to the JSON API; errors name the invalid part."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Query:
 class Call(Generic[B]):
     """One authorised request, matched and parsed.
 
-    `body` is the parsed body of the route; the others are the variables of its path.
+    `body` is the parsed body; the other attributes are the variables of the path.
     """
 
     def __init__(self, request: HttpRequest, match: Match, query: Query, body: B) -> None:

@@ -32,7 +32,7 @@ class HistoryShown(Struct, kw_only=True):
 class PipelineHistory(HistoryShown, kw_only=True):
     states: Annotated[
         list[str | None],
-        told("The state at each step; of a minute the one that most needs attention."),
+        told("The state at each step; for a step of a minute, the worst one."),
     ]
 
 
@@ -63,7 +63,7 @@ class BrokerHealth(Struct, kw_only=True):
     ]
     reason: Annotated[str, told("Why the broker is unreachable.")]
     fragments_in_use: Count
-    fragments_out: Annotated[Count, told("How many of the fragments in use do not serve.")]
+    fragments_out: Annotated[Count, told("Number of fragments in use that do not serve.")]
     out: Annotated[
         list[OutFragment],
         told(f"The first {FRAGMENTS_TOLD_MAX} fragments that do not serve, and why."),
@@ -79,7 +79,11 @@ class Health(Struct, kw_only=True):
 
 class Token(Struct, kw_only=True):
     rule: Annotated[
-        str, told("The access rule whose key signed the token, or oidc: and who signed in with it.")
+        str,
+        told(
+            "The access rule whose key signed the token, or `oidc:` and the name of the signed-in "
+            "user."
+        ),
     ]
     entity: Annotated[str, told("The only entity that the token gives rights on; else empty.")]
     resource: Annotated[str, told("The path that the token is for; empty for the namespace.")]

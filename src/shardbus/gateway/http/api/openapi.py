@@ -21,7 +21,7 @@ _REFUSALS: Final = {
     "409": "The request conflicts with what already exists.",
     "410": "A lock has been lost.",
     "413": "The body, or a message in it, is too large.",
-    "421": "The bus has the public key, and does not serve the name in the header Host.",
+    "421": "The bus uses the public development key, and refuses the name in the header Host.",
     "503": "The request was not done: try again.",
     "504": "The request may or may not have been done: check before you repeat it.",
 }

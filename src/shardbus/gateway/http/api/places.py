@@ -37,7 +37,7 @@ class EntityPlace:
 
 @final
 class SendPlace:
-    """Where messages are put: a queue or topic, or one subscription of a topic alone."""
+    """The destination of messages: a queue, a topic, or a single subscription."""
 
     def __init__(self, handle: EntityHandle, subscription: Entity | None = None) -> None:
         """`handle` is that of the topic, which numbers the messages of its subscriptions."""
@@ -49,7 +49,7 @@ class SendPlace:
         return (self.subscription or self.handle.entity).name
 
     def address(self, message: Message, past_number: int = 0) -> None:
-        """Let a message go there. For one subscription, a schedule has no effect.
+        """Accept a message for this destination. For a subscription, a schedule has no effect.
 
         Refused when the subscription requires sessions and the message has none, unless its topic
         published it before: then it becomes a dead letter.
@@ -89,12 +89,12 @@ class EntityPlaces:
         return EntityPlace(handle, address.line)
 
     def line_of(self, name: str) -> EntityPlace:
-        """The line of a path, of a topic too: that has scheduled messages."""
+        """The line of a path; also of a topic, which may have scheduled messages."""
         address = parse_address(name)
         return EntityPlace(self._find(address), address.line)
 
     def letters_of(self, name: str) -> EntityPlace:
-        """The dead letters of an entity, or those that the path names, to be looked at."""
+        """The dead letters of an entity, or those that the path names, for browsing."""
         place = self.place(name)
         line = DEAD_LETTER_LINE if place.line == MAIN_LINE else place.line
         return EntityPlace(place.handle, line)
@@ -135,7 +135,7 @@ class EntityPlaces:
             self._counts.count(handle.entity.name, what, messages)
 
     def pay(self, credits_wanted: int) -> None:
-        """Pay for new work; Refused when the namespace is throttled."""
+        """Charge for new work; Refused when the namespace is throttled."""
         pay(self._throttle, self._counts, credits_wanted)
 
     def charge(self, credits_used: int) -> None:

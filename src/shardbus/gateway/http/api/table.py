@@ -46,7 +46,7 @@ class NoSuchMethod(Refused):
 class Api:
     """Finds the row of the table for a request, and lets it answer authorised clients."""
 
-    def __init__(  # noqa: PLR0913 - what the API tells about, the options by keyword
+    def __init__(  # noqa: PLR0913 - the parts that the API shows, the options by keyword
         self,
         namespace: Namespace,
         authorizer: Authorizer,
@@ -72,7 +72,7 @@ class Api:
         for group in (EntityPages(namespace, fragments), *groups):
             self._table += group.rows()
         self._description: Written | None = None
-        # `{name}` matches slashes too: the row with the longest literal path is meant.
+        # `{name}` matches slashes too, so the row with the longest literal path is used.
         self._by_length = sorted(self._table, key=lambda row: -row.route.literal_characters)
         self._rows_at = lru_cache(maxsize=PATHS_KEPT_MAX)(self._matched)
 
@@ -188,7 +188,7 @@ class Api:
         ]
 
     async def _show_description(self, call: Call[Nothing]) -> Written:
-        # Anybody may ask for it, and writing it takes many times as long as asking.
+        # Cached, because anybody may request it and generating it is expensive.
         if self._description is None:
             self._description = Written(write(openapi_document(self._table)))
         return self._description

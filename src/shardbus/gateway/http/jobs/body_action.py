@@ -31,7 +31,7 @@ Steps = tuple[str, ...]
 
 @final
 class BodyAction:
-    """A parsed action; Refused when it cannot be parsed, or sets what is not in a body."""
+    """A parsed action; Refused if it cannot be parsed, or sets a property that is not in a body."""
 
     def __init__(self, expression: str) -> None:
         self._action = SqlAction(expression)
@@ -65,7 +65,7 @@ class BodyAction:
 
 @final
 class _Members:
-    """The members of a body as properties, beside what the bus knows of the message."""
+    """The members of a body as properties, beside those of the message."""
 
     def __init__(self, message: RuleMessage, members: dict[str, Property]) -> None:
         self._message = message
@@ -90,7 +90,9 @@ def _scalars(members: dict[str, object], above: Steps) -> Iterator[tuple[Steps, 
 
 
 def _with(document: bytes, steps: Steps, value: bytes | None) -> bytes:
-    """The document with another value at a path, or without it; missing objects are made."""
+    """The document with a new value at a path, or without that path; missing objects are
+    created.
+    """
     try:
         members = msgspec.json.decode(document, type=dict[str, Raw])
     except msgspec.ValidationError as error:

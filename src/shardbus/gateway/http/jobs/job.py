@@ -49,7 +49,9 @@ class Selection(SelectionMembers, kw_only=True, frozen=True):
 
 
 def only_numbers(action: str, selection: Selection) -> list[int] | None:
-    """The numbers of a job that is about these only; None for a job that walks over the line."""
+    """The sequence numbers, if the job is limited to these; None for a job that walks over the
+    line.
+    """
     is_plain = replace(selection, numbers=UNSET) == Selection()
     if action == EXPORT or not is_plain or not isinstance(selection.numbers, list):
         return None
@@ -59,7 +61,7 @@ def only_numbers(action: str, selection: Selection) -> list[int] | None:
 class PropertiesEdit(Body, kw_only=True, frozen=True):
     set: Annotated[
         Annotated[dict[str, Json], Meta(max_length=PROPERTIES_MAX)],
-        told("Application properties to set, as they are sent."),
+        told("Application properties to set, in the form for sending."),
     ] = field(default_factory=dict)
     remove: Annotated[list[Text], Meta(max_length=PROPERTIES_MAX)] = field(default_factory=list)
 
@@ -117,7 +119,7 @@ class NewJob(Body, kw_only=True, frozen=True):
     ] = False
     rate_max: Annotated[
         Maybe[Annotated[int, Meta(ge=1, le=RATE_MAX)]],
-        told("Messages to resubmit, move or delete each second, at most."),
+        told("Maximum number of messages per second to resubmit, move or delete."),
     ] = UNSET
     mark: Annotated[
         Maybe[Annotated[str, Meta(min_length=1, max_length=MARK_CHARACTERS_MAX)]],
@@ -131,7 +133,7 @@ class NewJob(Body, kw_only=True, frozen=True):
         told("What the selected messages have in common, as a text for people; only shown."),
     ] = UNSET
     is_dry_run: Annotated[
-        bool, told("Only check the request, and report what the job would do.")
+        bool, told("Only check the request and report the effect of the job.")
     ] = False
 
 
@@ -139,18 +141,18 @@ class Job(Struct, kw_only=True):
     id: str
     action: Annotated[str, one_of(RESUBMIT, MOVE, DELETE, EXPORT, UNDO)]
     entity: Annotated[str, told("The line of messages.")]
-    destination: Annotated[str, told("Where messages go; empty if nowhere.")]
+    destination: Annotated[str, told("The destination of messages; empty if there is none.")]
     state: Annotated[str, one_of(RUNNING, STOPPING, *ENDED)]
     began_at: Moment
     ended_at: Moment | None = None
-    total: Annotated[Count, told("Messages to look at, as counted at the beginning.")] = 0
-    examined: Annotated[Count, told("Messages that were looked at.")] = 0
+    total: Annotated[Count, told("Messages to examine, as counted at the beginning.")] = 0
+    examined: Annotated[Count, told("Messages that were examined.")] = 0
     done: Annotated[Count, told("Messages that were resubmitted, moved, deleted or exported.")] = 0
     skipped: Annotated[
         Count,
         told(
-            "Selected messages that were locked, gone, could not be read, or cannot be sent as "
-            "they would be; `warnings` says why."
+            "Selected messages that were locked, gone or unreadable, or that cannot be sent after "
+            "the edit; `warnings` gives the reasons."
         ),
     ] = 0
     error: Annotated[str, told("Why the job failed, or waits.")] = ""
@@ -161,7 +163,7 @@ class Job(Struct, kw_only=True):
     export_bytes: Annotated[Count, told("The size of its JSON lines.")] = 0
     export_lines: Count = 0
     has_backup: bool = False
-    rate_max: Annotated[Count, told("Messages each second, at most; 0: no limit.")] = 0
+    rate_max: Annotated[Count, told("Maximum number of messages per second; 0: no limit.")] = 0
     selection: Selection = Selection()
     edit: Edit | None = None
     mark: Annotated[str, told("The name by which undo finds the messages.")] = ""
@@ -174,15 +176,19 @@ class Kept(Struct, kw_only=True):
     job: Job
     cursor: str | None = None
     lasts: list[int] = field(default_factory=list)
-    """By fragment: messages that came later are not meant. So what is resubmitted and fails again
-    is not resubmitted for ever.
+    """By fragment: later messages are not selected, so that messages which are resubmitted and fail
+    again are not resubmitted for ever.
     """
     entity_id: int = 0
-    """Another entity of the same name is not meant. 0: of a job that was kept before this was."""
+    """The id of the entity, to distinguish it from another one of the same name. 0: the job was
+    stored by an earlier version.
+    """
     subscription_id: int = 0
-    """The only subscription to which messages go; 0: they go to a queue or topic."""
+    """The subscription that is the destination; 0: the destination is a queue or topic."""
     is_exact: bool = False
-    """Whether nothing was done after this was kept: the server ended in order."""
+    """Whether nothing was done after this state was stored, because the server shut down in
+    order.
+    """
 
 
 class Aside(Protocol):
@@ -199,7 +205,7 @@ class Shelf(Protocol):
         ...
 
     def put(self, kept: Kept) -> None:
-        """Keep the state of a job, durably."""
+        """Store the state of a job durably."""
         ...
 
     def remove(self, job_id: str) -> None:

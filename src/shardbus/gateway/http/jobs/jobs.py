@@ -51,12 +51,12 @@ log = logging.getLogger(__name__)
 
 _SISTERS_MAX: Final = 5
 _INEXACT: Final = (
-    "The server was killed meanwhile: what was done in the second before is done, and not counted."
+    "The server was killed meanwhile: messages of the second before are done, but not counted."
 )
 
 _ELSEWHERE: Final = (
-    " at this gateway. Only the gateway that started a job knows it, and continues it when that "
-    "gateway is started again: ask that one"
+    " at this gateway. Only the gateway that started a job knows it, and continues it after a "
+    "restart: ask that gateway"
 )
 
 
@@ -72,7 +72,7 @@ class Jobs:
         *,
         is_alone: bool = True,
     ) -> None:
-        """`is_alone`: there is no other gateway, which would have jobs of its own."""
+        """`is_alone`: whether this is the only gateway; others would have their own jobs."""
         self.is_alone = is_alone
         self._places = places
         self._shelf = shelf
@@ -84,7 +84,7 @@ class Jobs:
         self._starting = 0
 
     async def load(self) -> None:
-        """Know the jobs that there are, before anybody can ask for them."""
+        """Load the existing jobs before clients can request them."""
         for kept in await self._aside(self._shelf.load):
             self._jobs[kept.job.id] = kept
 
@@ -137,7 +137,7 @@ class Jobs:
         await self._aside(partial(self._shelf.remove, job_id))
 
     async def export(self, entity: str, job_id: str, offset: int, most: int) -> tuple[bytes, int]:
-        """A piece of the JSON lines of a job, and how many bytes they have."""
+        """A part of the JSON lines of a job, and their total size."""
         job = self.show(entity, job_id)
 
         def read() -> bytes:
@@ -151,7 +151,9 @@ class Jobs:
         return await self._aside(read), job.export_bytes
 
     def destination(self, place: EntityPlace, new: NewJob) -> str:
-        """The entity to which messages go; empty for none. Refused for an invalid destination."""
+        """The destination of the messages; empty if there is none. Refused for an invalid
+        destination.
+        """
         if new.action == RESUBMIT:
             if place.line == MAIN_LINE:
                 raise Refused(NOT_ALLOWED, "Only dead letters can be resubmitted; use move.")
@@ -171,7 +173,7 @@ class Jobs:
         return ""
 
     async def begin(self, place: EntityPlace, new: NewJob, destination: str) -> Job:
-        """Check, and start unless it is a dry run."""
+        """Check a job, and start it unless it is a dry run."""
         self._check(place, new, destination)
         if not self._is_serving:
             raise Unavailable("The server does not run jobs yet: try again.")
@@ -208,7 +210,8 @@ class Jobs:
             raise invalid(f"The action {new.action} has no mark.")
         if new.action == UNDO and (new.mark is UNSET or place.line != MAIN_LINE):
             raise invalid(
-                "An undo needs the mark of what was resubmitted, and the entity where it is now."
+                "An undo needs the mark of the resubmitted messages, and the entity where they are "
+                "now."
             )
         if place.has_sessions and new.action != EXPORT:
             raise Refused(
@@ -278,7 +281,7 @@ class Jobs:
         ]
 
     async def _make_room(self) -> None:
-        """Forget the oldest ended jobs, so that one more can be kept."""
+        """Forget the oldest ended jobs to make room for one more."""
         ended = sorted(job_id for job_id, kept in self._jobs.items() if kept.job.state in ENDED)
         for job_id in ended[: max(0, len(self._jobs) - KEPT_MAX + 1)]:
             del self._jobs[job_id]

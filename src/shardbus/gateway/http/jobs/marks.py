@@ -1,4 +1,4 @@
-"""The mark of a message that was sent again: by it, an undo finds the message and its reason.
+"""The mark of a message that was sent again, by which an undo finds the message and its reason.
 
 It is an annotation, so that neither the body nor the properties of the sender change.
 """
@@ -38,7 +38,7 @@ def grounds_of(payload: bytes, mark: str) -> Grounds | None:
         found = _annotation(payload)
         known, reason, description = json.loads(found) if found else ("", "", "")
     except (DecodeError, ValueError, TypeError):
-        # A sender may write anything there.
+        # The annotation may come from a sender and contain anything.
         return None
     return (str(reason), str(description)) if known == mark else None
 

@@ -1,6 +1,6 @@
-"""Mends messages by an action of the rule language, and by values at places of a JSON body.
+"""Changes messages by an action of the rule language, and by values at paths of a JSON body.
 
-What an edit does not name stays as it was sent: other sections, types, and the rest of a JSON body
+An edit leaves everything else as it was sent: other sections, types, and the rest of a JSON body
 byte by byte, except for spaces in the objects that enclose a changed value.
 """
 
@@ -45,7 +45,7 @@ Steps = Sequence[str | int]
 
 @final
 class Unrepairable(Exception):
-    """The message cannot be changed as was asked; the text says why."""
+    """The message cannot be changed as requested; the text is the reason."""
 
 
 @final
@@ -59,7 +59,7 @@ class Repair:
 
     @property
     def sets_keys(self) -> bool:
-        """Whether a message may belong to another fragment afterwards."""
+        """Whether the edit may move a message to another fragment."""
         statements = [] if self._action is None else self._action.statements
         return any(
             isinstance(each, SetField)
@@ -96,7 +96,7 @@ class Repair:
             raise Unrepairable("The body is not a data section, so it has no JSON.")
         made = body
         try:
-            # The whole of it: values beside the path are otherwise only passed over.
+            # The whole body is parsed, because values beside the path are not checked otherwise.
             msgspec.json.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Unrepairable(f"The body is not JSON: {error}.") from error
@@ -129,7 +129,7 @@ def read_path(path: str) -> Steps:
 
 
 def with_value(document: bytes, steps: Steps, value: bytes, at: int = 0) -> bytes:
-    """The JSON document with another value at a path; objects that are missing are made.
+    """The JSON document with a new value at a path; missing objects are created.
 
     Raises Unrepairable if the document has something else on the way.
     """

@@ -62,12 +62,13 @@ class Resender:
         self._repair = Repair(edit) if edit is not None and is_repair(edit) else None
         is_moved = edit is not None and bool(keys & set(edit.fields))
         is_moved = is_moved or (self._repair is not None and self._repair.sets_keys)
-        # A topic's fragments have the numbers of its subscriptions', and keys do not change.
+        # The fragments of a topic and of its subscriptions have the same numbers, and keys do not
+        # change.
         self._is_in_place = not is_moved and source.entity.topic_name() == target.entity.name
 
     def message(self, delivery: Delivery) -> Message | None:
         """The message to send; None when it cannot be read. Refused when the edit is not possible
-        for it; Unrepairable when that is so for this message only.
+        for it; Unrepairable if only this message cannot be changed.
         """
         message = message_again(delivery, self._target, self._change(delivery))
         bytes_max = self._target.entity.spec.message_bytes_max()
@@ -78,7 +79,7 @@ class Resender:
             )
         if message is not None and self._mark:
             made = marked(message.payload, self._mark, delivery.entry)
-            # A message of the maximum size has no room for it, and cannot be undone.
+            # A message of the maximum size has no room for the mark, and cannot be undone.
             message.payload = made if len(made) <= bytes_max else message.payload
         if message is not None:
             try:
@@ -95,7 +96,7 @@ class Resender:
         return None if edit is None else partial(edited, edit=edit)
 
     async def move(self, deliveries: Sequence[Delivery], messages: Sequence[Message]) -> None:
-        """Move messages of one fragment, all of them or, with a failure, none."""
+        """Move messages of one fragment: all of them or, on failure, none."""
         source = self._source.router
         index = source.index_of_token(deliveries[0].token)
         settlement = Settle(COMPLETE, [delivery.token for delivery in deliveries])
@@ -122,7 +123,7 @@ class Resender:
 
 
 def check_edit(edit: Edit) -> None:
-    """Refused when an edit sets what messages do not have."""
+    """Refused if an edit sets a field that messages do not have."""
     for name in edit.fields:
         if name not in _FIELDS:
             known = ", ".join(sorted(_FIELDS))
@@ -134,10 +135,10 @@ def check_edit(edit: Edit) -> None:
 
 
 def edited(payload: bytes, edit: Edit) -> bytes:
-    """The message with these changes; whatever they do not name stays as its sender encoded it."""
+    """The message with these changes; everything else stays as its sender encoded it."""
     made = Revision()
     for name, text in edit.fields.items():
-        # Only a session may be empty: that is one like any other.
+        # Only a session id may be empty: the empty id is valid.
         said = text if text or name == "session_id" else None
         field = _FIELDS[name]
         if field.section == ANNOTATIONS:

@@ -51,13 +51,13 @@ log = logging.getLogger(__name__)
 CHUNK_COUNT: Final = 100
 SAVE_MS: Final = 1_000
 RETRY_MS: Final = 1_000
-# Refusals that are over after a moment.
+# Temporary refusals.
 _PASSING: Final = (MESSAGE_LOCK_LOST, REPARTITIONING)
 _TAIL_BYTES: Final = 64 * 1024
 RETRIES_MAX: Final = 120
 """A fragment that does not come back within about two minutes ends the job."""
 FULL_WAITS_MAX: Final = 3_600
-"""So does a target that has no room for another message for about an hour."""
+"""A target that has no room for about an hour ends the job, too."""
 
 
 @final
@@ -74,9 +74,9 @@ class _Locked(Exception):
 class JobRun:
     """Walks over the line, and does the work for selected messages in chunks.
 
-    The place to continue is kept at least once a second. Whatever was done after that is looked
-    for again after a crash, and not found: its messages are gone. Progress and place move together,
-    chunk by chunk, so that an interruption between them is none.
+    The place to continue is kept at least once a second. After a crash, messages that were
+    processed since then are looked for again and not found, because they are gone. Progress and
+    position advance together, chunk by chunk, so that an interruption cannot separate them.
     """
 
     def __init__(
@@ -97,12 +97,12 @@ class JobRun:
         self._file: BinaryIO | None = None
         self._saved_at_s = 0.0
         self._patient_until_s = 0.0
-        """Until then locked messages are waited for: this job may have locked them before."""
+        """Until then the job waits for locked messages: it may have locked them before."""
         numbers = kept.job.selection.numbers
         self._numbers = set(read_numbers(numbers)) if isinstance(numbers, list) else None
         self._is_only_numbered = only_numbers(kept.job.action, kept.job.selection) is not None
         self._ended: set[int] = set()
-        """Of the chunk that is done again after a failure: what was done of it before."""
+        """The part of the present chunk that was done before it failed and is repeated."""
         rate_max = kept.job.rate_max
         self._chunk_count = min(CHUNK_COUNT, rate_max) if rate_max else CHUNK_COUNT
         self._due_s = 0.0
@@ -118,7 +118,7 @@ class JobRun:
                     await self._walk()
                     return
                 except _Locked:
-                    self._job.error = "waiting: messages are locked, perhaps by this job before"
+                    self._job.error = "waiting for locked messages, perhaps locked by this job"
                 except (Refused, Unavailable) as failure:
                     if _is_full(failure):
                         full_waits = full_waits + 1 if self._job.done == done_before else 1
@@ -158,7 +158,7 @@ class JobRun:
         examined_before = self._job.examined - scan.searched
         while True:
             batch = await scan.batch()
-            # Before the place to continue is moved on: such a fragment would be left out.
+            # Before the position advances: otherwise such a fragment would be left out.
             self._check_unavailable(scan)
             self._check_stop()
             if not batch:
@@ -175,7 +175,7 @@ class JobRun:
             await self._save_now_and_then()
 
     async def _take_numbered(self, place: EntityPlace, numbers: Sequence[int]) -> None:
-        """Without a walk over the line, which may be much longer than a list of numbers."""
+        """Read the numbers directly: the line may be much longer than the list of numbers."""
         given = self._kept.cursor
         at = int(given) if given is not None and given.isdecimal() else 0
         while at < len(numbers):
@@ -194,7 +194,7 @@ class JobRun:
             await self._save_now_and_then()
 
     def _chunks(self, batch: Sequence[Entry]) -> Iterator[tuple[list[Entry], list[Entry]]]:
-        """A batch in its order: what was looked at, and what of it is meant."""
+        """The examined messages of a batch in their order, and which of them are selected."""
         seen: list[Entry] = []
         chosen: list[Entry] = []
         for entry in batch:
@@ -259,7 +259,7 @@ class JobRun:
         try:
             if self._job.has_backup:
                 file = await self._write([each.entry for each in locked], locked)
-                # On the disk before the messages are gone from it.
+                # Synchronized before the messages are removed.
                 await self._aside(partial(os.fsync, file.fileno()))
             for share in _by_fragment(place.handle, locked):
                 skipped += await self._end(place, share)
@@ -270,8 +270,8 @@ class JobRun:
         return skipped
 
     async def _end(self, place: EntityPlace, share: list[Delivery]) -> int:
-        """Remove messages of one fragment, and send them where they go; returns how many cannot be
-        read.
+        """Remove messages of one fragment and send them to the destination; returns how many cannot
+        be read.
         """
         job = self._job
         if job.action == DELETE:
@@ -335,7 +335,7 @@ class JobRun:
             )
         return target
 
-    # The export, or the copy of what is removed.
+    # The export, or the copy of removed messages.
 
     async def _write(self, entries: Sequence[Entry], locked: Sequence[Delivery] = ()) -> BinaryIO:
         payloads = {each.entry.sequence_number: each.payload for each in locked}
@@ -364,7 +364,7 @@ class JobRun:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             self._file = os.fdopen(descriptor, "r+b")
             if self._job.action == EXPORT:
-                # Lines after the place to continue are written again.
+                # Lines after this position are written again.
                 self._file.truncate(self._job.export_bytes)
             else:
                 self._file.truncate(_whole_bytes(self._file))
@@ -376,7 +376,7 @@ class JobRun:
             self._file.close()
             self._file = None
 
-    # Stopping, waiting and keeping.
+    # Stopping, waiting and storing.
 
     def _be_patient(self) -> None:
         """Wait for messages that this job may have locked before it was interrupted."""
@@ -385,7 +385,7 @@ class JobRun:
             self._patient_until_s = self._now_s() + (spec.lock_ms + RETRY_MS) / 1000
 
     async def _pace(self, count: int) -> None:
-        """Wait until so many messages more are due, at the rate of the job."""
+        """Wait until the rate of the job allows this number of messages."""
         if not self._job.rate_max or not count:
             return
         self._due_s = max(self._due_s, self._now_s()) + count / self._job.rate_max
@@ -419,7 +419,7 @@ class JobRun:
 
 
 def _is_full(failure: Refused | Unavailable) -> bool:
-    """Whether the target has no room: it has again when its receivers go on."""
+    """Whether the target has no room; it will have room when its receivers continue."""
     return isinstance(failure, Refused) and failure.kind == QUOTA_EXCEEDED
 
 
@@ -428,7 +428,7 @@ def _is_passing(failure: Refused | Unavailable) -> bool:
 
 
 async def _are_there(place: EntityPlace, numbers: Sequence[int]) -> bool:
-    """Whether any of these messages is there; the others were moved before an interruption."""
+    """Whether any of these messages exists; the others were moved before an interruption."""
     for number in numbers:
         with suppress(Refused):
             await entry_of(place, number)
@@ -442,7 +442,7 @@ def _append(file: BinaryIO, lines: bytes) -> None:
 
 
 def _whole_bytes(file: BinaryIO) -> int:
-    """Where the last whole line ends: a kill may have cut off the one that was being written."""
+    """The end of the last complete line: a kill may have cut off the one after it."""
     end = file.seek(0, os.SEEK_END)
     while end:
         start = max(0, end - _TAIL_BYTES)

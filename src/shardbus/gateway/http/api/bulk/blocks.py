@@ -1,4 +1,4 @@
-"""Which blocks of lifecycle records each fragment has: the bulk lane reads them from the stores."""
+"""The blocks of lifecycle records of each fragment, which the bulk lane reads from the stores."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class BlockFragment(Struct, kw_only=True):
     state: str
     is_counted: Annotated[bool, told("False: the numbers that follow are unknown.")]
     first: Annotated[Count, told("The oldest block that is kept.")]
-    next: Annotated[Count, told("All blocks so far have lower numbers.")]
-    waiting: Annotated[Count, told("At most so many blocks are kept.")]
+    next: Annotated[Count, told("Greater than the numbers of all blocks so far.")]
+    waiting: Annotated[Count, told("Upper bound of the number of blocks.")]
     size_bytes: Count
 
 
@@ -77,13 +77,13 @@ class BlockPages:
 
 
 def recorded_place(places: EntityPlaces, name: str) -> EntityPlace:
-    """The entity whose records are meant, a topic too; Refused for a line of dead letters."""
+    """The entity of the records, which may be a topic; Refused for a line of dead letters."""
     place = places.line_of(name)
     if place.line:
         raise Refused(
             NOT_ALLOWED,
-            f"'{name}' is a line of dead letters, whose records are those of its entity: "
-            f"name '{place.handle.entity.name}'.",
+            f"'{name}' is a line of dead letters, whose records are those of its entity: use "
+            f"'{place.handle.entity.name}'.",
         )
     return place
 
@@ -116,7 +116,7 @@ async def _described(handle: EntityHandle) -> LifecycleBlocks:
 
 
 async def _ranges(ports: Sequence[OpenFragment]) -> list[tuple[int, LifecycleRead | None]]:
-    """The range of each fragment; None for one that cannot be asked now."""
+    """The range of each fragment; None if the fragment is unavailable."""
     ordered = sorted(ports, key=lambda port: port.fragment_id.number)
     answers = await block_ranges(ordered)
     return [
@@ -126,7 +126,7 @@ async def _ranges(ports: Sequence[OpenFragment]) -> list[tuple[int, LifecycleRea
 
 
 def _stamp(fragments: Sequence[BlockFragment]) -> str:
-    """Numbers only rise, so that equal sums mean equal numbers."""
+    """A text that changes with the numbers: these only rise, so equal sums mean equal numbers."""
     counted = [part for part in fragments if part.is_counted]
     first, following = sum(part.first for part in counted), sum(part.next for part in counted)
     return f"blocks.{len(counted)}.{first}.{following}"

@@ -140,7 +140,7 @@ class NewClaims(Reader, kw_only=True, frozen=True):
 class MadeClaim(OpenClaim, kw_only=True):
     fragment: Count
     is_made: Annotated[bool, told("False: no message waited, and the ordinal is still free.")]
-    is_more: Annotated[bool, told("Whether the next claim may find something.")]
+    is_more: Annotated[bool, told("Whether messages may be left for the next claim.")]
 
 
 class CompletedFragment(Struct, kw_only=True):

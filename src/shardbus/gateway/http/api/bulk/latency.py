@@ -1,7 +1,7 @@
 """How long messages wait and are held, from the newest lifecycle records of an entity.
 
-Reading all records takes long; a page that is open asks every few seconds. So only the newest
-blocks are read, and the answer is shared for some seconds by all who ask.
+Reading all records takes long, and an open page repeats the request every few seconds. So only the
+newest blocks are read, and all clients share the answer for some seconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardbus.gateway.http.moment import format_moment
 STEP_MS: Final = 60_000
 STEPS: Final = 60
 BLOCKS_MAX: Final = 2_048
-"""Of all fragments together: a block is the records of one commit."""
+"""For all fragments together; a block contains the records of one commit."""
 KEPT_MS: Final = 10_000
 KEPT_MAX: Final = 64
 
@@ -44,7 +44,7 @@ class Latency(HistoryShown, kw_only=True):
     entity: str
     is_on: Annotated[bool, told("Whether the entity records its lifecycle now.")]
     is_whole: Annotated[
-        bool, told("False: so much was recorded in this hour that only the newest part was read.")
+        bool, told("False: only the newest part of this hour was read, because of its size.")
     ]
     unavailable_fragments: Annotated[list[int], told("Fragments whose records are missing.")]
     time_in_queue_ms: Annotated[
@@ -125,7 +125,9 @@ async def _latency(handle: EntityHandle, now_ms: int) -> Latency:
 async def read_newest(
     port: OpenFragment, blocks_max: int, add: Callable[[Rows], None], first_ms: int = 0
 ) -> bool:
-    """Add the newest records of a fragment; returns whether they are all since the first moment."""
+    """Add the newest records of a fragment; returns whether these are all records since
+    `first_ms`.
+    """
     known = await block_range(port)
     at = start = max(known.first - 1, known.next - 1 - max(blocks_max, 1), 0)
     is_whole = start <= max(known.first - 1, 0)

@@ -30,7 +30,7 @@ ROWS_MAX: Final = 20_000
 ROWS_DEFAULT: Final = 1_000
 _CURSOR: Final = re.compile(r"([0-9]{1,5})\.([0-9]{1,18})", re.ASCII)
 _AFTER: Final = Parameter(
-    "after", "query", "The `next` member of the previous page.", example="0.0"
+    "after", "query", "The member `next` of the previous page.", example="0.0"
 )
 _ROWS: Final = Parameter(
     "rows",
@@ -48,7 +48,9 @@ class LifecyclePage(Struct, kw_only=True):
     rows: Count
     columns: LifecycleColumns
     damaged: Annotated[Count, told("Blocks that cannot be read.")]
-    next: Annotated[str, told("Where the next page begins; also at the end, for later rows.")]
+    next: Annotated[
+        str, told("The position of the next page; also given at the end, to read later rows.")
+    ]
     is_end: bool
 
 
@@ -126,10 +128,10 @@ class LifecyclePages:
 
 @final
 class Walk:
-    """A walk over the blocks of one fragment after the other."""
+    """Reads the blocks of one fragment after another."""
 
     def __init__(self, ports: list[OpenFragment], number: int, block: int) -> None:
-        """Begins after a block of a fragment."""
+        """Begin after a block of a fragment."""
         self._ports = sorted(ports, key=lambda port: port.fragment_id.number)
         self._index = 0
         self._block = block

@@ -1,9 +1,9 @@
 """Assembles pieces of stages that are larger than a request may be from their parts.
 
-Such a piece is one message. Its parts come one after the other, each in a request with its own
-token. What is collected for all pieces is bounded, and dropped when no part is added for a while. A
-client is identified by the access rule of its tokens. It may use half of the room; when all room is
-used, the client with the most makes room for one with less.
+Such a piece is one message. Its parts arrive one after another, each in a request with its own
+token. The size of all incomplete pieces is bounded, and a piece is dropped if no part is added for
+a while. A client is identified by the access rule of its tokens. It may use half of the room; when
+all room is used, the client with the most makes room for one with less.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLIENT_BYTES_MAX: Final = GATHERED_BYTES_MAX // 2
 """The bytes of one client's pieces; the largest message of any entity fits."""
 IDLE_MS_MAX: Final = 60_000
 """A piece to which no part is added for longer is dropped."""
-# The bytes of a piece around its one message; the exact size is checked when it is complete.
+# The bytes of a piece beside its message; the exact size is checked when the piece is complete.
 _AROUND_BYTES: Final = 64
 
 Key = tuple[str, int, str, int]
@@ -61,8 +61,8 @@ class PieceParts:
 
     def add(self, key: Key, part: int, parts: int, content: bytes, size_max: int) -> bytes | None:
         """Add a part; returns the whole piece after its last part. Refused when its message has
-        more than `size_max` bytes, when too much is collected at once, and when earlier parts are
-        missing.
+        more than `size_max` bytes, when incomplete pieces are too large together, and when earlier
+        parts are missing.
 
         The latest part may be repeated, and the first part restarts the piece.
         """
@@ -107,7 +107,7 @@ class PieceParts:
         self._count += 1
 
     def _touched(self, key: Key) -> _Gathered | None:
-        """The piece, which is now its client's last one to be dropped."""
+        """The piece; it becomes the last one of its client to be dropped."""
         client = self._clients.get(key[0])
         gathered = None if client is None else client.pieces.pop(key, None)
         if client is not None and gathered is not None:
@@ -133,7 +133,8 @@ class PieceParts:
         self._forget(key)
         return Refused(
             STAGE_LOST,
-            f"The earlier parts of piece {key[3]} are gone: send it again from its first part.",
+            f"The earlier parts of piece {key[3]} were dropped: send the piece again from its "
+            f"first part.",
         )
 
     def _forget(self, key: Key) -> None:

@@ -55,14 +55,14 @@ from shardbus.gateway.http.moment import format_moment
 
 READER_ID_BYTES: Final = 8
 ORDINALS_AT_ONCE_MAX: Final = 1_024
-# How often to check for a client that waits for changes; a check is a fraction of a request.
+# How often to check for a client that waits for changes; a check costs less than a request.
 LOOK_MS: Final = 50
 WAIT_MS_MAX: Final = 5_000
 KNOWN: Final = Parameter("known", "query", "The stamp of an earlier answer.", example="41.16.7.0")
 WAIT: Final = Parameter(
     "wait_ms",
     "query",
-    "How long to wait for another stamp.",
+    "How long to wait for a different stamp.",
     least=0,
     most=WAIT_MS_MAX,
     example=500,
@@ -204,7 +204,7 @@ class ReaderPages:
         try:
             self._places.receivable(call.name)
         except Refused:
-            # Claims that were read while messages were claimed are completed all the same.
+            # Claims that were read while messages were claimed are completed nevertheless.
             await place.handle.readers.complete(place.line, *_who(call.body), done)
             raise
         wanted_claims: dict[int, list[WantedClaim]] = {number: [] for number in done}
@@ -273,7 +273,7 @@ class ReaderPages:
 
 
 async def _all(work: list[Coroutine[object, object, Advanced]]) -> list[Advanced]:
-    """Run in parallel; a refusal is raised when all have ended, so that none is left half done."""
+    """Run in parallel; a refusal is raised after all have ended, so that none is interrupted."""
     answers = await asyncio.gather(*work, return_exceptions=True)
     advanced: list[Advanced] = []
     for answer in answers:
@@ -284,7 +284,9 @@ async def _all(work: list[Coroutine[object, object, Advanced]]) -> list[Advanced
 
 
 def _stamp(place: EntityPlace, statistics: EntityStatistics) -> str:
-    """Changes whenever something was sent or removed, or becomes unreachable or reachable."""
+    """A text that changes when messages are sent or removed, or when a fragment becomes unreachable
+    or reachable.
+    """
     parts = [part for part in statistics.fragments if part.is_counted]
     sent, waiting = sum(p.sent_total for p in parts), sum(p.counts[place.line] for p in parts)
     return f"{place.handle.entity.entity_id}.{len(parts)}.{sent}.{waiting}"
@@ -300,7 +302,7 @@ def _who(body: Reader) -> tuple[str, bytes]:
 
 
 def _reader_id(body: AskedClaims) -> bytes:
-    """Empty when any reader of the name is meant."""
+    """The reader's id; empty for any reader of this name."""
     try:
         return bytes.fromhex(body.reader_id)
     except ValueError:
@@ -308,7 +310,7 @@ def _reader_id(body: AskedClaims) -> bytes:
 
 
 def _done(claims: Sequence[DoneClaim]) -> dict[int, int]:
-    """Up to which ordinal each fragment is to complete."""
+    """The ordinal up to which each fragment is to complete claims."""
     return {one.fragment: one.ordinal for one in claims}
 
 

@@ -25,7 +25,7 @@ _Counts = list[int]
 
 
 class ReportParty(Struct, kw_only=True):
-    """What happened in one fragment, or to one receiver."""
+    """The events of one fragment or one receiver."""
 
     name: str
     enqueued: Count
@@ -76,16 +76,17 @@ class EntityReport(Struct, kw_only=True):
     time_in_queue_ms: Percentiles
     time_to_settle_ms: Percentiles
     redeliveries: Annotated[
-        dict[str, int], told("How many deliveries followed how many failed ones.")
+        dict[str, int],
+        told("The number of deliveries by the number of failed deliveries before them."),
     ]
     lost_locks: Count
     duplicates: Count
     over_time: ReportOverTime
-    skew: Annotated[float, told("How many times its even share the fullest fragment got.")]
+    skew: Annotated[float, told("Messages of the fullest fragment, divided by an even share.")]
     fragments: list[ReportParty]
     keys: Annotated[list[ReportKey], told(f"The {TOP} with the most messages.")]
     key_count: Count
-    receivers: Annotated[list[ReportParty], told(f"The {TOP} that take longest.")]
+    receivers: Annotated[list[ReportParty], told(f"The {TOP} slowest receivers.")]
     receiver_count: Count
 
 
@@ -120,7 +121,7 @@ async def _report(handle: EntityHandle, now_ms: int) -> EntityReport:
         except Unavailable:
             away.append(port.fragment_id.number)
     name, made_at = handle.entity.name, format_moment(now_ms)
-    # Blocks that cannot be read are passed over here; the lifecycle records count them.
+    # Blocks that cannot be read are skipped here; the page of lifecycle records counts them.
     document = figures.document(name, made_at, is_whole=is_whole and not away, damaged=0)
     more = {"is_on": handle.entity.spec.lifecycle, "unavailable_fragments": sorted(away)}
     return msgspec.convert({**document, **more}, EntityReport)

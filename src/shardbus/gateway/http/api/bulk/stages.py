@@ -40,7 +40,7 @@ _NUMBER_BYTES: Final = 8
 P = TypeVar("P", bound=Struct)
 
 ReadBatch = Callable[[bytes, int, int, str], list[Message]]
-"""Reads a batch at a moment, of messages up to the entity's maximum size; Refused or
+"""Reads a batch received at a moment, with messages up to the entity's maximum size; Refused or
 DecodeError.
 """
 
@@ -82,16 +82,16 @@ class Publication(Body, kw_only=True, frozen=True):
         str,
         Meta(
             max_length=FINGERPRINT_CHARACTERS_MAX,
-            description="The fingerprint of the rows: other rows under a published number are "
-            "refused. Without it they are skipped.",
+            description="The fingerprint of the rows: with it, different rows under a published "
+            "number are refused; without it they are skipped.",
             examples=["1:8f14e45fceea167a5a36dedd4bea2543"],
         ),
     ] = ""
     once: Annotated[
         bool,
         told(
-            "True: the producer has no other batch. It is forgotten when it asks for that, "
-            "or after an hour."
+            "True: the producer has no other batch. The bus forgets it on request, or after an "
+            "hour."
         ),
     ] = False
 
@@ -114,7 +114,7 @@ class NamedStages(Body, kw_only=True, frozen=True):
         list[
             Annotated[
                 Text,
-                told("A name that ends in a slash means all stages whose names begin with it."),
+                told("A name that ends in a slash selects all stages whose names begin with it."),
             ]
         ],
         Meta(max_length=STAGES_MAX, examples=[["reader"]]),
@@ -237,10 +237,10 @@ class StagePages:
             ) from error
 
     def _target(self, call: Call[P]) -> SendPlace:
-        """Where the stages are: those for a subscription are with its topic."""
+        """The entity that keeps the stages; for a subscription its topic."""
         target = self._places.target(call.name)
         if target.subscription is not None:
-            # Its other subscriptions, and its rules, are not asked.
+            # The rules and other subscriptions of the topic do not apply.
             self._gate.require(call.request, MANAGE, target.name)
         return target
 
@@ -270,7 +270,7 @@ class StagePages:
 
 def _past_numbers(content: bytes, count: int) -> list[int]:
     if len(content) < count * _NUMBER_BYTES:
-        raise invalid(f"The body has less than the {count} sequence numbers of past.")
+        raise invalid(f"The body is too short for the {count} sequence numbers of past.")
     return [
         int.from_bytes(content[at : at + _NUMBER_BYTES], "big")
         for at in range(0, count * _NUMBER_BYTES, _NUMBER_BYTES)

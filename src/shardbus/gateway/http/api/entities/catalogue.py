@@ -53,7 +53,7 @@ def page_asked(call: Call[Nothing]) -> tuple[int, int]:
 
 @final
 class EntityPages:
-    """Shows the entities, their descriptions, and what they hold (R9, R29)."""
+    """Shows the entities, their descriptions, and their contents (R9, R29)."""
 
     def __init__(self, namespace: Namespace, fragments: FragmentsPage) -> None:
         self._namespace = namespace

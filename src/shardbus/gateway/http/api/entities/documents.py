@@ -30,8 +30,8 @@ from shardbus.gateway.http.moment import format_moment
 _Availability = Annotated[str, one_of(AVAILABLE_STATUS, LIMITED_STATUS)]
 _Partial = Annotated[bool, told("Fragments that cannot be counted are left out.")]
 _SizeMax = Annotated[Count, told("The size of a fragment times the number of fragments.")]
-_SentTotal = Annotated[Count, told("Two readings of this give a rate.")]
-_All = Annotated[Count, told("The number of all, also beyond this page.")]
+_SentTotal = Annotated[Count, told("The difference of two readings gives a rate.")]
+_All = Annotated[Count, told("The number of all entries, including other pages.")]
 
 _SHAPES: Final[dict[str, object]] = {
     entity_property.FLAG: bool,
@@ -78,9 +78,7 @@ class _State(Struct, kw_only=True):
     problems: Annotated[list[str], told("Which fragments are unavailable, and why.")]
     warnings: Annotated[list[str], told("Parts of the description that are probably mistakes.")]
     scheduled: Count
-    set_aside: Annotated[
-        Count, told("Messages that were found damaged; they are kept and not served.")
-    ]
+    set_aside: Annotated[Count, told("Damaged messages; they are kept and not served.")]
     sent_total: _SentTotal
     duplicates: Count
     size_bytes: Count
@@ -274,7 +272,7 @@ def _description(entity: Entity) -> dict[str, object]:
     document: dict[str, object] = {each.name: _shown(each, spec) for each in shown_of(entity.kind)}
     document["size_mb_max"] = entity.size_mb_max()
     if not entity.is_subscription():
-        # Only management shows keys: a document that may be passed around has none.
+        # Only management shows keys: a document that users may share has none.
         document["access_rules"] = [
             {"name": rule.name, "rights": right_names(rule.rights)} for rule in spec.access_rules
         ]

@@ -1,4 +1,4 @@
-"""Descriptions of entities to create or change, and what can be said in them, from one table."""
+"""Descriptions of entities to create or change, and their possible members, from one table."""
 
 from __future__ import annotations
 
@@ -95,7 +95,9 @@ class EntityForms(Struct, kw_only=True):
     sizes: list[SizeChoice]
     kinds: PropertiesOfKinds
     filter_kinds: list[str]
-    correlation_fields: Annotated[list[str], told("What correlation filters can compare.")]
+    correlation_fields: Annotated[
+        list[str], told("Message fields that correlation filters can compare.")
+    ]
 
 
 def settable_of(kind: str) -> list[EntityProperty]:
@@ -155,7 +157,7 @@ else:
 
 
 def fill(kind: str, spec: EntitySpec, form: Body) -> None:
-    """Set the members of a form on a spec; the rest of the spec stays."""
+    """Set the members of a form on a spec; other members of the spec do not change."""
     for each in settable_of(kind):
         value: object = getattr(form, each.name)
         if value is UNSET:
@@ -192,11 +194,11 @@ def _whole(value: object) -> int:
     return value
 
 
-# What can be said.
+# Possible members.
 
 
 def forms_document(tier: Tier, spec: EntitySpec) -> EntityForms:
-    """What descriptions may say in a namespace of a tier; `spec` has the defaults."""
+    """The possible members of descriptions in a namespace of a tier; `spec` has the defaults."""
     count = tier.fragments_when_partitioned
     only = 1 if tier.partitioning != ALWAYS else count
     return EntityForms(
@@ -269,7 +271,7 @@ def _choices(kind: str, each: EntityProperty, tier: Tier) -> list[object]:
 
 
 def _tier_reason(kind: str, each: EntityProperty, tier: Tier, spec: EntitySpec) -> str:
-    """Why another value than the default is refused; found by trying one."""
+    """Why values other than the default are refused, determined by trying one."""
     if each.name == "is_partitioned":
         return _PARTITIONING[tier.partitioning]
     tried = spec.copy()

@@ -20,7 +20,7 @@ from shardbus.gateway.http.document import Body, Count, one_of, told
 SETTLED: Final = "settled"
 PREPARING: Final = "preparing"
 DRAINING: Final = "draining"
-# A fragment with so much more than its share is worth another map.
+# Another map is recommended if a fragment has this multiple of its share.
 SKEW_MAX: Final = 1.5
 
 _REPARTITION: Final = "/api/v1/entities/{name}/repartition"
@@ -29,13 +29,17 @@ _REPARTITION: Final = "/api/v1/entities/{name}/repartition"
 class MapRange(Struct, kw_only=True):
     fragment: Count
     share: Annotated[float, told("The part of all keys that belongs to the fragment.")]
-    sent_total: Annotated[Count, told("How many messages were ever sent to the fragment.")]
+    sent_total: Annotated[
+        Count, told("Number of messages sent to the fragment since it was created.")
+    ]
     active: Count
 
 
 class EntityMap(Struct, kw_only=True):
     name: str
-    map_number: Annotated[Count, told("How many maps were begun since the entity was created.")]
+    map_number: Annotated[
+        Count, told("Number of maps that were prepared since the entity was created.")
+    ]
     state: Annotated[
         str,
         one_of(SETTLED, PREPARING, DRAINING),
@@ -49,7 +53,7 @@ class EntityMap(Struct, kw_only=True):
     left_scheduled: Count
     left_dead_letter: Count
     skew: Annotated[float, told("Load of the busiest fragment, in even shares: 1 is even.")]
-    advice: Annotated[str, told("Which other map would be better; empty if none.")]
+    advice: Annotated[str, told("A better map; empty if there is none.")]
 
 
 class Repartition(Body, kw_only=True, frozen=True):
@@ -80,7 +84,7 @@ class MapPages:
             shows(
                 Route(
                     "/api/v1/entities/{name}/map",
-                    "Which fragment has which share of the keys, and what former fragments hold.",
+                    "The share of the keys of each fragment, and the messages in former fragments.",
                     EntityMap,
                     right=LISTEN,
                     otherwise=MANAGE,
@@ -105,7 +109,7 @@ class MapPages:
             shows(
                 Route(
                     f"{_REPARTITION}/cancel",
-                    "Undo a repartition that was prepared and not completed.",
+                    "Undo a repartition that was prepared but not completed.",
                     EntityMap,
                     method="POST",
                     right=MANAGE,
@@ -193,7 +197,7 @@ def _advice(entity: Entity, ranges: list[MapRange]) -> str:
     ends = [*starts[1:], HASH_SPACE]
     shares = [f"{(end - start) / HASH_SPACE:.1%}" for start, end in zip(starts, ends, strict=True)]
     return (
-        f"fragment {busiest.fragment} gets more than its part. With `is_balanced` the fragments "
+        f"fragment {busiest.fragment} gets more than its share. With `is_balanced` the fragments "
         f"would have these shares of the keys: {', '.join(shares)}. A single busy key stays in one "
         "fragment with any map."
     )

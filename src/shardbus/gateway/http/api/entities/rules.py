@@ -1,4 +1,4 @@
-"""Rules of subscriptions as clients write them in JSON: what is shown can be sent again."""
+"""Rules of subscriptions as clients write them in JSON: a rule that is shown can be sent again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ else:
 class NewValue(Body, kw_only=True, frozen=True):
     name: Annotated[Text, Meta(examples=["@least"])]
     type: Annotated[_Type, Meta(examples=["int"])]
-    value: Annotated[Text, Meta(description="In the form in which it is shown.", examples=["7"])]
+    value: Annotated[
+        Text, Meta(description="In the form in which the API shows it.", examples=["7"])
+    ]
 
 
 _Values = Annotated[list[NewValue], Meta(max_length=PARAMETERS_MAX)]

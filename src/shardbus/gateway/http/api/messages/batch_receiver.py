@@ -1,4 +1,4 @@
-"""One receive of several messages: waits for the first, and takes what else is available."""
+"""One receive of several messages: waits for the first, and takes others that are available."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ SESSION_LOOK_MS: Final = 250
 
 @final
 class BatchReceiver:
-    """A dispatch.Receiver that ends when it has enough, or when nothing more is available.
+    """A dispatch.Receiver that ends when it has enough messages, or when no more are available.
 
-    It locks even messages that are to be deleted: messages removed for a client that has gone would
-    be lost.
+    It locks even messages that are to be deleted: messages removed for a client that has
+    disconnected would be lost.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class BatchReceiver:
             self._dispatcher.remove(self)
 
     def end(self) -> None:
-        """Stop with what has come."""
+        """Stop, and return the messages received so far."""
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -104,7 +104,7 @@ class BatchReceiver:
         self.fail(failure)
 
     def _end_after(self, delay_ms: int) -> None:
-        """Wait this long from now, instead of the earlier limit; 0: stop waiting."""
+        """Replace the limit by this time from now; 0: stop waiting."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -136,7 +136,7 @@ class ReceiveWait:
                 del self._receivers[entity.entity_id]
 
     def entity_created(self, entity: Entity) -> None:
-        """Nothing to do: no receiver can wait at it yet."""
+        """Do nothing: no receiver can wait at a new entity yet."""
 
     def entity_updated(self, entity: Entity) -> None:
         if not entity.spec.is_receivable():

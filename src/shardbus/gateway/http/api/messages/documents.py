@@ -66,7 +66,7 @@ class NewMessages(Body, kw_only=True, frozen=True):
     all_or_none: Annotated[
         bool,
         told(
-            "Whether the messages are a batch: stored together or not at all, whatever their "
+            "Whether the messages are a batch: stored together or not at all, even with different "
             "keys. By default each is stored independently."
         ),
     ] = False
@@ -134,7 +134,7 @@ class ReceivedMessages(Struct, kw_only=True):
     messages: list[Message]
     session: Annotated[
         ReceivedSession | None,
-        told("The session that is held now, until that moment or until it is released."),
+        told("The session, which is held until the given moment or until it is released."),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Messages as JSON: the same members where they are shown and where they are sent."""
+"""Messages as JSON, with the same members for showing and sending."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MaybeText = Maybe[Text]
 
 
 def _member(field: MessageField) -> tuple[str, object, UnsetType]:
-    """The member of a text that senders say, as the library takes it."""
+    """The member of a text field that senders set, as msgspec declares it."""
     kind: object = _MaybeKey if field.is_key else _MaybeText
     if field.note:
         kind = Annotated[kind, told(field.note)]
@@ -71,7 +71,7 @@ else:
 
 
 class SaidMessage(_SaidTexts, kw_only=True):
-    """What the sender of a message writes."""
+    """The members that the sender of a message sets."""
 
     time_to_live_ms: Maybe[Annotated[int, Meta(ge=1, le=INFINITE_MS)]] = UNSET
     scheduled_at: Annotated[Maybe[Moment], told(field_named("scheduled_at").note)] = UNSET
@@ -89,7 +89,7 @@ class SaidMessage(_SaidTexts, kw_only=True):
     ] = UNSET
 
     def text(self, field: MessageField) -> str | None:
-        """What it says of a text; None for nothing."""
+        """The value of a text field; None if it is not set."""
         value: object = getattr(self, field.member)
         return value if isinstance(value, str) else None
 
@@ -133,10 +133,10 @@ def message_document(
     shape: type[Message] = Message,
     is_exact: bool = False,
 ) -> Message:
-    """A message as its receivers see it, with the properties that the bus has set.
+    """A message as receivers see it, with the properties that the bus has set.
 
-    `shape` is a type of message; members of its own keep their defaults. `is_exact`: properties
-    have the types that they need to be sent again unchanged.
+    `shape` is a type of messages; its additional members keep their defaults. `is_exact`:
+    properties have the types that they need to be sent again unchanged.
     """
     document = shape(
         sequence_number=entry.sequence_number,
@@ -168,7 +168,7 @@ def taken_document(delivery: Delivery) -> Message:
 
 
 def token_text(token: bytes) -> str:
-    """A lock token in the form of all protocols."""
+    """A lock token in the form that all protocols use."""
     return str(UUID(bytes_le=token))
 
 
@@ -190,7 +190,7 @@ def modified_payload(entry: Entry, payload: bytes) -> bytes:
 
 
 def _say(document: Message, entry: Entry, payload: bytes, said: Callable[[Value], object]) -> None:
-    """Add what the sender wrote."""
+    """Add the sender's members."""
     try:
         seen = modified_payload(entry, payload)
         message = decode_message(seen)
@@ -222,7 +222,7 @@ def _say_body(document: Message, kind: int, body: object) -> None:
         document.body_type = "sequence"
     if document.body_type is not UNSET and not isinstance(body, bytes):
         said = plain(body)
-        # As everywhere in a message: a value that is not set is left out.
+        # Values that are not set are left out, as everywhere in messages.
         document.body = UNSET if said is None else said
         return
     content = body if isinstance(body, bytes) else b""

@@ -15,7 +15,8 @@ from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces
 from shardbus.gateway.http.document import INTEGER_MAX
 from shardbus.gateway.http.server.refusal import invalid, shown
 
-# A walk has the one number from which it continues; a merge of fragments has one for each.
+# The cursor of a walk is the number at which it continues; that of a merge has a number for each
+# fragment.
 _WALK: Final = "w"
 _MERGE: Final = "m"
 _CURSOR: Final = re.compile(r"[wm]([0-9a-f]{1,16}(?:-[0-9a-f]{1,16})*)", re.ASCII)

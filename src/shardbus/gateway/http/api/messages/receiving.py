@@ -88,7 +88,7 @@ class Deliveries:
         is_held = False
         try:
             deliveries = await self._wait(call, place, session)
-            # From here to the connection nothing waits: what is locked now can be sent.
+            # Nothing is awaited from here until the connection writes: locked messages are sent.
             if is_taking:
                 deliveries = await self._take(place, deliveries)
             is_held = bool(deliveries) and not is_taking
@@ -104,7 +104,7 @@ class Deliveries:
         return _received(messages, session if is_held else None, is_known=is_known)
 
     async def settle(self, call: Call[Settlement]) -> Settled:
-        """Settle messages. Lost locks are reported; it is a refusal if all were lost."""
+        """Settle messages. Lost locks are reported; the request is refused if all were lost."""
         place = self._places.place(call.name)
         tokens, action = _tokens(call.body), call.body.action
         command = _command(call.body, tokens)
@@ -168,7 +168,7 @@ class Deliveries:
         return deliveries
 
     async def _take(self, place: EntityPlace, deliveries: list[Delivery]) -> list[Delivery]:
-        """The messages that are certainly deleted; only these may be handed out."""
+        """The messages that are certainly deleted; only these may be returned."""
         if not deliveries:
             return []
         outcome = _Settlement(len(deliveries))
@@ -186,7 +186,7 @@ class Deliveries:
 
 @final
 class _Settlement:
-    """A router.SettleSink: which locks were lost."""
+    """A router.SettleSink that collects the lost locks."""
 
     def __init__(self, count: int) -> None:
         self._lost = [False] * count
@@ -207,9 +207,10 @@ class _Settlement:
             self._all_told.set_result(None)
 
     async def lost(self) -> list[bool]:
-        """For each lock whether it was lost; a failure of any fragment is raised.
+        """For each lock, whether it was lost; a failure of any fragment is raised.
 
-        When others have settled theirs the failure must not say that nothing was done.
+        If other fragments have settled their messages, the failure must not say that nothing was
+        done.
         """
         await self._all_told
         if isinstance(self._failure, Unavailable) and any(self._ended):
@@ -219,7 +220,7 @@ class _Settlement:
         return self._lost
 
     async def ended(self) -> list[bool]:
-        """For each lock whether it certainly ended; a failure is raised when none did."""
+        """For each lock, whether it certainly ended; a failure is raised if none did."""
         await self._all_told
         if self._failure is not None and not any(self._ended):
             raise self._failure
@@ -252,12 +253,12 @@ def _received(
 
 
 def _tokens(body: Settlement | Renewal) -> list[bytes]:
-    # Each once: a lock that is ended twice would be reported as lost.
+    # Without repetitions: a lock that is ended twice would be reported as lost.
     return list(dict.fromkeys(read_token(text, "lock_tokens") for text in body.lock_tokens))
 
 
 def _session_token_text(token: bytes) -> str:
-    """After a repartition a session may be held at several fragments, with a token of each."""
+    """After a repartition a session may be held at several fragments, each with its own token."""
     return ".".join([token_text(each) for each in tokens_in(token)])
 
 

@@ -22,7 +22,7 @@ from shardbus.gateway.http.server.gate import Gate
 from shardbus.gateway.http.server.message import Departure
 from shardbus.gateway.http.server.refusal import invalid, shown
 
-# Sessions that one request empties, each of which must be held for that.
+# Maximum number of sessions that one request empties; each must be held for that.
 SESSIONS_MAX: Final = 200
 
 
@@ -80,9 +80,7 @@ class Removals:
 
 @final
 class SessionPurge:
-    """Empties sessions, one after the other: only the holder of a session can remove its
-    messages.
-    """
+    """Empties sessions one after another: only the holder of a session can remove its messages."""
 
     def __init__(self, place: EntityPlace, until_ms: int, departure: Departure) -> None:
         self._place = place
@@ -101,7 +99,8 @@ class SessionPurge:
     async def all(self, count_max: int) -> int:
         """How many messages were removed from free sessions.
 
-        They stay held until the end, so that none with newer messages comes a second time.
+        The sessions stay held until the end, so that a session with newer messages is not emptied
+        twice.
         """
         purged = 0
         try:

@@ -1,8 +1,9 @@
 """Sends dead letters again: each of them once, whatever fails in between.
 
 A dead letter is completed and sent again in one transaction, which in a queue is one commit of one
-fragment, unless that is of a former map. The dead letters of a subscription go to its topic, and
-all subscriptions whose rules match get them; jobs can put them into the subscription alone.
+fragment, unless the fragment belongs to a former map. The dead letters of a subscription go to its
+topic, and all subscriptions whose rules match get them; jobs can put them into the subscription
+alone.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from shardbus.gateway.http.messaging.head_receiver import release
 from shardbus.message.sections import scan_message
 
 COUNT_MAX: Final = 1_000
-# Dead letters that are examined, and locked in the meantime, to find some by their numbers.
+# Dead letters that are examined and locked at once to find some by their numbers.
 LOOK_COUNT_MAX: Final = 10_000
 _CHUNK_COUNT: Final = 100
 _TRANSACTION_ID_BYTES: Final = 16
@@ -78,14 +79,14 @@ class Resubmission:
 
     @property
     def has_failed(self) -> bool:
-        """Whether some could not be resubmitted."""
+        """Whether some dead letters could not be resubmitted."""
         return self._failure is not None
 
     def _is_going_on(self) -> bool:
         return self._failure is None and len(self._passed) < LOOK_COUNT_MAX
 
     def _answer(self, moved: list[int]) -> list[int]:
-        """The result so far; the client repeats the request for what could not be done."""
+        """The result so far; the client repeats the request for the rest."""
         if self._failure is not None and not moved:
             raise self._failure
         return moved
@@ -105,7 +106,7 @@ class Resubmission:
         return [number for numbers in moved for number in numbers]
 
     async def _move_share(self, index: int, deliveries: list[Delivery]) -> list[int]:
-        """Move dead letters of one fragment, all of them or, with a failure, none."""
+        """Move dead letters of one fragment: all of them or, on failure, none."""
         messages: list[Message] = []
         readable: list[Delivery] = []
         for delivery in deliveries:
@@ -171,7 +172,7 @@ def message_again(
 ) -> Message | None:
     """The message as its sender wrote it, with its full time to live; None if it is unreadable.
 
-    `change` makes another payload of it.
+    `change` modifies the payload.
     """
     try:
         payload = modified_payload(delivery.entry, delivery.payload or b"")

@@ -1,4 +1,4 @@
-"""Messages in the JSON API: its routes, and which handler answers each."""
+"""Messages in the JSON API: the routes and their handlers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _PAGE: Final = (
         most=PEEK_COUNT_MAX,
     ),
     Parameter("session", "query", "Only the messages of this session."),
-    Parameter("cursor", "query", "Where to continue: the `next` member of the previous page."),
+    Parameter("cursor", "query", "Where to continue: the member `next` of the previous page."),
 )
 _SESSION_PAGE: Final = (
     NAME,
@@ -78,7 +78,7 @@ _SESSION_PAGE: Final = (
         "counts",
         "query",
         f"1: with the messages of each session. Up to {MESSAGES_MAX} messages of the entity, or "
-        f"{BYTES_MAX // (1024 * 1024)} MB, are looked at.",
+        f"{BYTES_MAX // (1024 * 1024)} MB, are examined.",
         least=0,
         most=1,
         example=1,
@@ -120,7 +120,7 @@ _SETTLE: Final = _posted("messages/settle", "settleMessages", "Settle locked mes
 _RENEW: Final = _posted(
     "messages/renew",
     "renewLocks",
-    "Renew locks; each fragment renews all of its own or none.",
+    "Renew locks; each fragment renews all of its locks or none.",
     Renewed,
 )
 _PURGE: Final = _posted(

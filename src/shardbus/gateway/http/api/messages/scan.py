@@ -23,8 +23,8 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 CURSOR_CHARACTERS_MAX: Final = 32 * 1024
 _CURSOR: Final = re.compile(r"([fb])([0-9a-f]{1,12})((?:-(?:x|[0-9a-f]{1,16}))+)", re.ASCII)
 _OVER: Final = -1
-"""As a position: nothing is left there."""
-# Backwards: how many numbers a look covers at first, and how many messages it may find.
+"""As a position: nothing is left in the fragment."""
+# Backwards: how many numbers a read covers at first, and how many messages it may return.
 _WIDTH: Final = 128
 _WIDTH_MAX: Final = 1 << 40
 _FOUND_MAX: Final = 1_000
@@ -32,8 +32,8 @@ _FOUND_MAX: Final = 1_000
 
 @final
 class Scan:
-    """One walk over some fragments of a line, which may end at any message: `cursor` then says
-    where to continue.
+    """One walk over some fragments of a line, which may end at any message and continues at
+    `cursor`.
 
     Fragments are merged by enqueue time. An unavailable one is skipped and listed.
     """
@@ -59,14 +59,14 @@ class Scan:
         self.unavailable: list[int] = []
         self._positions = [last + 1 for last in lasts] if is_backward else [0] * len(indexes)
         self._pages: list[tuple[list[Entry], bool]] = []
-        # What was read and not passed yet: a fragment may be ahead of the others.
+        # Messages that were read but not passed yet: a fragment may be ahead of the others.
         self._held: list[tuple[list[Entry], bool] | None] = [None] * len(indexes)
         self._index_of = {
             runner.fragment_id.number: index for index, runner in enumerate(self._runners)
         }
 
     def resume(self, cursor: str) -> None:
-        """Continue where a cursor says; Refused when it is not one of such a walk."""
+        """Continue at a cursor; Refused if it does not belong to such a walk."""
         found = _CURSOR.fullmatch(cursor) if len(cursor) <= CURSOR_CHARACTERS_MAX else None
         parts = [] if found is None else found[3].split("-")[1:]
         positions = [_OVER if part == "x" else int(part, 16) for part in parts]
@@ -86,7 +86,7 @@ class Scan:
 
     @property
     def place(self) -> str | None:
-        """Where to continue after what was passed, also in the middle of a batch."""
+        """Where to continue after the last passed message, even in the middle of a batch."""
         if all(position == _OVER for position in self._positions):
             return None
         word = "b" if self._is_backward else "f"
@@ -95,8 +95,8 @@ class Scan:
         )
 
     async def batch(self) -> list[Entry]:
-        """The next messages in order, in every state; none at the end. Call `passed` for each that
-        was looked at, before the next batch.
+        """The next messages in order, in every state; none at the end. Call `passed` for each
+        examined message before the next batch.
         """
         while True:
             self._settle()
@@ -115,7 +115,9 @@ class Scan:
         self.searched += 1
 
     def _settle(self) -> None:
-        """Keep what was read and not passed, and note which fragments have nothing more."""
+        """Keep the messages that were read but not passed, and note the fragments that have no
+        more.
+        """
         for index, (entries, is_end) in enumerate(self._pages):
             rest = [entry for entry in entries if self._is_ahead(index, entry)]
             self._held[index] = (rest, is_end) if rest else None
@@ -155,7 +157,7 @@ class Scan:
         return page.entries, page.is_end or not page.entries
 
     async def _page_before(self, runner: OpenFragment, end: int) -> tuple[list[Entry], bool]:
-        """The messages before a number, newest first, from a look that is as wide as needed."""
+        """The messages before a number, newest first; the range that is read grows as needed."""
         first = sequence_number(runner.fragment_id.number, 1)
         width = _WIDTH
         while True:
@@ -198,7 +200,7 @@ async def scan_of(
     is_backward: bool = False,
     session_id: str | None = None,
 ) -> tuple[Scan, int]:
-    """A walk over a line, and how many messages it has, as far as that is known."""
+    """A walk over a line, and the number of messages as far as it is known."""
     entity, router = place.handle.entity, place.handle.router
     statistics = await places.bus.namespace.statistics(entity)
     by_number = {part.number: part for part in statistics.fragments}

@@ -95,7 +95,7 @@ class _Outcomes:
             self._all_told.set_result(None)
 
     async def wait(self) -> None:
-        """Wait until all results are known, or the time is over."""
+        """Wait until all results are known, at most for the given time."""
         try:
             async with asyncio.timeout(STORE_MS_MAX / 1000):
                 await self._all_told
@@ -150,7 +150,7 @@ def _broker_properties(message: NewMessage) -> BrokerProperties:
         text = message.text(field)
         if field.form == SYMBOL:
             checked_ascii(text or "", field.member)
-        # Only a session may be empty: that is one like any other.
+        # Only a session id may be empty: the empty id is valid.
         if text or (text is not None and field.name == "session_id"):
             said.texts[field.name] = text
     if message.time_to_live_ms is not UNSET:

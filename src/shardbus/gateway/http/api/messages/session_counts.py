@@ -16,7 +16,7 @@ from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces
 MESSAGES_MAX: Final = 5_000
 BYTES_MAX: Final = 32 * 1024 * 1024
 CLAIMS_MAX: Final = 64
-"""Claims that are looked through for a message, the oldest first."""
+"""Claims that are searched for a message, the oldest first."""
 
 
 @final
@@ -52,7 +52,7 @@ async def count_sessions(
 
 
 async def reader_of_session(place: EntityPlace, messages: Sequence[Entry]) -> str:
-    """The reader that has claimed messages of a session, these; empty if none is found."""
+    """The reader that has claimed these messages of a session; empty if none is found."""
     if not messages:
         return ""
     number = fragment_of(messages[0].sequence_number)
@@ -71,7 +71,7 @@ async def _has_claimed(
         try:
             claim = await place.handle.readers.describe(number, MAIN_LINE, reader.name, ordinal)
         except (Refused, Unavailable):
-            # Completed or lost since.
+            # The claim was completed or lost meanwhile.
             continue
         if any(claim.runs.contains(entry.sequence_number) for entry in messages):
             return True

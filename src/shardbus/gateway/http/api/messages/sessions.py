@@ -81,9 +81,7 @@ class Placing(Body, kw_only=True, frozen=True):
 
 
 class Placement(Struct, kw_only=True):
-    by: Annotated[
-        str, one_of(*_BY), told("What decides; with `bus`, the bus chooses fragments in turn.")
-    ]
+    by: Annotated[str, one_of(*_BY), told("Which value selects the fragment; `bus`: round robin.")]
     fragment: Count | None
     broker: str
     is_available: bool
@@ -139,7 +137,7 @@ class SessionPages:
                 is_known = True
             finally:
                 place.handle.router.release_session(session.token)
-        # A reader locks no messages, and has claimed some of the session.
+        # Readers lock no messages, but one may have claimed messages of the session.
         is_claimed = bool(holds) and not holds[0].locked
         reader = await reader_of_session(place, found) if is_claimed else ""
         moments = [entry.enqueued_at_ms for entry in found]

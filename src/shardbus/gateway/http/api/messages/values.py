@@ -1,8 +1,8 @@
 """Values of messages as JSON: JSON types as they are, others as an object with their type.
 
 `{"type": "timestamp", "value": "2026-01-02T03:04:05.000Z"}` is a moment and not a text. So a value
-that was shown can be sent again unchanged; the widths of numbers are kept where a message is
-shown to be sent again, and are the bus's choice elsewhere.
+that is shown can be sent again unchanged. The widths of numbers are kept only if a message is shown
+to be sent again; otherwise the bus chooses them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class TypedProperty(Body, kw_only=True, frozen=True):
     value: Json
 
 
-# Each is read separately, so that a refusal can name it.
+# Properties are read one by one, so that a refusal can name the invalid one.
 Properties = Annotated[
     dict[
         str,
@@ -104,7 +104,7 @@ Number = Annotated[
 
 
 def property_document(value: Value) -> object:
-    """A property as it is shown."""
+    """A property as the API shows it."""
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float | Float):
@@ -230,7 +230,7 @@ def _read_typed(name: str, kind: str, text: str) -> Value:
 
 
 def _long(name: str, number: int) -> Value:
-    # An int is encoded as a long; what is too large for one is an unsigned long.
+    # An int is encoded as a long, or as an unsigned long if it is too large for that.
     return number if abs(number) <= _LONG_MAX else properties_of_json({name: number})[name]
 
 
@@ -249,7 +249,7 @@ def _moment(text: str) -> int:
 
 
 def read_numbers(numbers: Sequence[int | str]) -> list[int]:
-    """Sequence numbers of a request, each once; Refused for an impossible number."""
+    """The distinct sequence numbers of a request; Refused for an impossible number."""
     found = list(dict.fromkeys(int(number) for number in numbers))
     for number in found:
         if not 0 < number <= INTEGER_MAX:

@@ -1,4 +1,4 @@
-"""Scheduled and deferred messages, which a request names by their numbers."""
+"""Scheduled and deferred messages, which requests select by sequence number."""
 
 from __future__ import annotations
 

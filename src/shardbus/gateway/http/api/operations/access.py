@@ -221,7 +221,7 @@ class AccessPages:
     def _document(self, call: Call[B]) -> AccessRuleShown:
         rule = self._found(self._rules(call.name), call)
         summary = self._summary(call.name, rule)
-        # A manager need not learn the one key that cannot be revoked over the API.
+        # The key of the settings is not shown: it cannot be revoked over the API.
         is_hidden = summary.is_of_settings
 
         def string(key: str) -> str | None:
@@ -271,7 +271,7 @@ def _find(rules: Sequence[AccessRule], name: str) -> AccessRule | None:
 
 
 def _changed(call: Call[AccessRuleChange], old: AccessRule | None) -> AccessRule:
-    """The rule that a body describes; keys that it leaves out are kept, or new."""
+    """The rule that a body describes; omitted keys are kept, or generated for a new rule."""
     if len(call.rule) > KEY_NAME_CHARACTERS_MAX or not call.rule.isprintable():
         raise invalid(
             f"The name of an access rule must have 1 to {KEY_NAME_CHARACTERS_MAX} printable "

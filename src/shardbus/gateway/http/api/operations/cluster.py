@@ -25,7 +25,7 @@ FREE: Final = "free"
 
 # A node without a beat for this long is shown as silent. Dead nodes are not in the database.
 SILENT_MS: Final = 3_000
-# How many changes of owners are shown.
+# Number of changes of owners that are shown.
 TAKEOVERS_MAX: Final = 50
 
 
@@ -38,14 +38,15 @@ class ClusterStore(Struct, kw_only=True):
     free_slots: Annotated[Count, told("Slots that no node serves at this moment.")]
     size_bytes: Count
     oldest_snapshot_ms: Annotated[
-        Count, told("For how long the oldest snapshot keeps rows from being vacuumed.")
+        Count,
+        told("Age of the oldest snapshot, which prevents later dead rows from being vacuumed."),
     ]
     standbys: Annotated[Count, told("Standbys that are connected to the database.")]
     lag_bytes: Annotated[
         Count | None,
         told(
-            "What the standby that is furthest behind has not stored yet; null without a standby, "
-            "or if the user of the database may not see it."
+            "Bytes that the slowest standby has not stored yet; null without a standby, or if the "
+            "user of the database may not see them."
         ),
     ]
 
@@ -56,14 +57,14 @@ class ClusterNode(Struct, kw_only=True):
     address: Annotated[str, told("Where gateways reach its broker; empty without one.")]
     version: str
     protocol: Annotated[
-        Count | None, told("Its version of the protocol; null of a release that does not tell it.")
+        Count | None, told("Its version of the protocol; null if its release does not report one.")
     ]
     state: Annotated[str, told("serving, leaving, or silent.")]
     beat_age_ms: Annotated[
         Count, told("When the node was last seen, by the clock of the database.")
     ]
     started_at: str | None
-    slots: Annotated[Count, told("How many slots its broker has.")]
+    slots: Annotated[Count, told("Number of slots of its broker.")]
 
 
 class ClusterSlot(Struct, kw_only=True):
@@ -92,10 +93,10 @@ class Cluster(Struct, kw_only=True):
     slots: list[ClusterSlot]
     takeovers: Annotated[list[Takeover], told("The latest change of each slot, newest first.")]
     given_total: Annotated[
-        Count, told("Slots that were handed over while this node looked; 0 without a gateway.")
+        Count, told("Slots that were handed over since this gateway started; 0 without a gateway.")
     ]
     taken_total: Annotated[
-        Count, told("Slots that were taken from silent brokers while this node looked.")
+        Count, told("Slots that were taken from silent brokers since this gateway started.")
     ]
 
 
@@ -143,7 +144,7 @@ def cluster_document(
     sights: Sequence[Sight | None],
     outages: Sequence[str],
 ) -> Cluster:
-    """`sights[i]` is what was last seen of the store at `addresses[i]`, if it ever was."""
+    """`sights[i]` is the latest view of the store at `addresses[i]`, if there is one."""
     slots = [each for index, sight in enumerate(sights) for each in _slots(index, sight)]
     slots.sort(key=lambda one: one.slot)
     taken = [slot for slot in slots if slot.taken_at is not None]
@@ -201,7 +202,7 @@ def _slots(index: int, sight: Sight | None) -> list[ClusterSlot]:
 
 
 def _nodes(sights: Sequence[Sight | None], slots: Sequence[ClusterSlot]) -> list[ClusterNode]:
-    """Brokers, and nodes that are only gateways."""
+    """All brokers, and the nodes that are only gateways."""
     nodes: dict[str, ClusterNode] = {}
     for sight in sights:
         for member in sight.members if sight is not None else ():

@@ -1,4 +1,4 @@
-"""Jobs in the JSON API: work on many messages that the server does by itself."""
+"""Jobs in the JSON API: work on many messages, which the server does in the background."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class JobList(Struct, kw_only=True):
     jobs: Annotated[list[Job], told("Newest first.")]
     is_complete: Annotated[
         bool,
-        told("False where other gateways may serve: the jobs that they started are not listed."),
+        told("False if there may be other gateways: the jobs that they started are not listed."),
     ]
 
 
@@ -54,12 +54,12 @@ class EditTest(Body, kw_only=True, frozen=True):
 
 class EditTrial(Struct, kw_only=True):
     number: str
-    error: Annotated[str, told("Why the message cannot be changed so; empty if it can.")]
+    error: Annotated[str, told("Why the message cannot be changed in this way; empty if it can.")]
     changes: list[ValueChange]
 
 
 class EditTested(Struct, kw_only=True):
-    results: Annotated[list[EditTrial], told("For the messages that are there.")]
+    results: Annotated[list[EditTrial], told("For the messages that exist.")]
 
 
 @final
@@ -122,7 +122,8 @@ class JobPages:
         return shows(
             Route(
                 f"{_ONE}/export",
-                "A piece of the JSON lines of a job; X-Export-Next tells where to continue.",
+                "A part of the JSON lines of a job; X-Export-Next is the position of the next "
+                "part.",
                 None,
                 right=LISTEN,
                 parameters=(
@@ -161,11 +162,11 @@ class JobPages:
         place = (self._places.place if new.action == EXPORT else self._places.receivable)(call.name)
         destination = self._jobs.destination(place, new)
         if destination:
-            # A client without the right to send must not send by means of a job.
+            # A client without the right to send must not send through a job.
             self._gate.require(call.request, SEND, destination, otherwise=MANAGE)
             only = self._places.target(destination).subscription
             if only is not None:
-                # Its topic and its rules are not asked.
+                # The topic and the rules of the subscription are not involved.
                 self._gate.require(call.request, MANAGE, only.name)
         self._places.pay(1)
         job = await self._jobs.begin(place, new, destination)

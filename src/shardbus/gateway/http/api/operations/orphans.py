@@ -27,7 +27,9 @@ class Orphan(Struct, kw_only=True):
     fragments: list[Count]
     messages: Count
     size_bytes: Count
-    problem: Annotated[str, told("Why not everything could be counted; empty otherwise.")]
+    problem: Annotated[
+        str, told("Why some contents could not be counted; empty if all were counted.")
+    ]
 
 
 class Orphans(Struct, kw_only=True):

@@ -111,13 +111,13 @@ class Pipelines(Protocol[T]):
     async def start(self, name: str) -> dict[str, object]: ...
 
     async def stop(self, name: str, *, is_finishing: bool = False) -> dict[str, object]:
-        """Returns at once. The driver ends within three seconds, in its batch if need be; or,
-        `is_finishing`, when its batch is written and completed.
+        """Returns immediately. The driver ends within three seconds, if necessary within its batch;
+        with `is_finishing`, after its batch is written and completed.
         """
         ...
 
     async def delete(self, name: str, *, is_abandoned: bool = False) -> None:
-        """Refused while it has claimed messages, unless it is abandoned with these."""
+        """Refused while it has claimed messages, unless these are to be abandoned."""
         ...
 
     def log(self, name: str) -> list[str]: ...

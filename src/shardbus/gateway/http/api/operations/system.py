@@ -44,7 +44,7 @@ class Ports:
 
 @dataclass
 class ServerFacts:
-    """What only the process that serves knows; ports are 0 while they are not open yet."""
+    """Facts that only the serving process knows; ports are 0 until they are open."""
 
     host: str = "localhost"
     ports: Ports = field(default=Ports(0, 0, 0, 0))
@@ -55,7 +55,7 @@ class ServerFacts:
     broker_kind: str = EMBEDDED
     store_kind: str = ""
     data_dir: Path | None = None
-    """Where the stores are, if they are files on this machine."""
+    """The locations of the stores, if they are files on this machine."""
     connections: Callable[[], dict[str, int]] = field(default=dict)
     is_lane_up: Callable[[], bool] = field(default=lambda: False)
 
@@ -98,7 +98,7 @@ class BrokerShown(Struct, kw_only=True):
     ]
     reason: str
     started_at: Moment | None
-    restarts: Annotated[Count, told("How often it was started again since this gateway started.")]
+    restarts: Annotated[Count, told("Number of restarts since this gateway started.")]
     fragments: Annotated[Count, told("Fragments in use.")]
     fragments_out: Count
     store: StoreShown
@@ -150,7 +150,7 @@ class SignIn(Struct, kw_only=True):
     openid: Maybe[OpenIdSignIn] = UNSET
     development: Annotated[
         Maybe[DevelopmentSignIn],
-        told("Only on the loopback address, and for pages of this server alone."),
+        told("Only on the loopback address, and only for pages of this server."),
     ] = UNSET
 
 

@@ -40,7 +40,7 @@ from shardbus.gateway.http.moment import format_moment
 from shardbus.message.sections import decode_message, scan_message
 
 SEARCHED_MAX: Final = 5_000
-"""Messages that one request looks at."""
+"""Messages that one request examines."""
 SEARCH_MS_MAX: Final = 1_000
 COUNT_DEFAULT: Final = 50
 BODY_BYTES_DEFAULT: Final = 1_024
@@ -54,8 +54,8 @@ _Cursor = Annotated[
     told("Where to continue: `next` of the previous page."),
 ]
 _Next = Annotated[str | None, told("The `cursor` of the next page; null at the end.")]
-_Searched = Annotated[Count, told("How many were looked at, from the first page on.")]
-_Total = Annotated[Count, told("How many there are, as far as they could be counted.")]
+_Searched = Annotated[Count, told("Number of messages examined since the first page.")]
+_Total = Annotated[Count, told("Number of messages, as far as they could be counted.")]
 
 
 class Search(SelectionMembers, kw_only=True, frozen=True):
@@ -107,7 +107,7 @@ class WholeMessage(Struct, kw_only=True):
     dead_letter_source: Maybe[str] = UNSET
     time_to_live_ms: Maybe[Count] = UNSET
     scheduled_at: Maybe[Moment] = UNSET
-    fields: Annotated[dict[str, str], told("What the sender wrote, by the names of members.")]
+    fields: Annotated[dict[str, str], told("The sender's members, by name.")]
     body_kind: Annotated[str, one_of("data", "value", "sequence", "none", "unreadable")]
     body_type: Annotated[str, told("The AMQP type of a value.")]
     body_text: Annotated[str | None, told("The body, if it is text.")]
@@ -130,7 +130,7 @@ class LetterGroup(Struct, kw_only=True):
     count: Count
     first_at: Moment
     last_at: Moment
-    samples: Annotated[list[str], told("Some of their sequence numbers.")]
+    samples: Annotated[list[str], told("Some of the sequence numbers.")]
 
 
 class LetterGroups(Struct, kw_only=True):
@@ -174,7 +174,7 @@ class SearchPages:
             takes(
                 Route(
                     f"{_ENTITY}/messages/search",
-                    "Messages that meet a condition, oldest or newest first. Each request looks at "
+                    "Messages that meet a condition, oldest or newest first. Each request examines "
                     "a bounded number; repeat it with `next`.",
                     Found,
                     method="POST",

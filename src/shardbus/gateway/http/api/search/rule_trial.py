@@ -47,7 +47,7 @@ class RuleTest(NewRule, kw_only=True, frozen=True):
         ),
     ] = field(default_factory=list)
     count: Annotated[
-        int, Meta(ge=0, le=COUNT_MAX, description="How many of the newest messages of each.")
+        int, Meta(ge=0, le=COUNT_MAX, description="Number of newest messages of each entity.")
     ] = COUNT_MAX
 
 
@@ -191,7 +191,7 @@ def _tell(trial: Trial, match: SubscriptionMatch, message: StoredMessage) -> Non
         return
     trial.outcome = "matched"
     for copy in match.copies:
-        # The bus adds the name of the rule itself; here it would be one that nobody has given.
+        # The bus adds the name of the rule, which has no name during a trial.
         changes = value_changes(message, copy.changes)
         trial.changes += [change for change in changes if change.name != RULE_NAME]
 

@@ -124,7 +124,8 @@ class Condition:
 
 @final
 class StoredMessage:
-    """A stored message as rules see it, with what the bus has added. A `RuleMessage`.
+    """A stored message as rules see it, with the properties that the bus has set. A
+    `RuleMessage`.
 
     Raises ValueError for a payload that cannot be read.
     """
@@ -164,7 +165,9 @@ class Group:
 
 
 def group_of(entry: Entry) -> Group:
-    """The group of a dead letter: its reason, its description without what varies, its source."""
+    """The group of a dead letter: its reason, its description without variable parts, its
+    source.
+    """
     try:
         source = scan_message(entry.payload or b"").deadletter_source or ""
     except DecodeError:
