@@ -294,7 +294,7 @@ def test_a_server_that_is_behind_the_one_that_is_written_to_is_not_read(
     monkeypatch.setattr(slot_store, "SETTLE_S", 0.0)
     store._reading.address = Address(postgres_case.server.url(former))
 
-    with pytest.raises(LinkLost, match="another server answers than the one that is written to"):
+    with pytest.raises(LinkLost, match="reads and writes reach different servers"):
         payloads(store, pen.fragment)
 
     store._reading.address = current

@@ -103,7 +103,7 @@ def test_a_password_that_others_would_see(tmp_path: Path, secret: str) -> None:
 
 def test_a_database_that_there_is_not(tmp_path: Path) -> None:
     with pytest.raises(
-        StoreError, match=r"there is no such database: make it, with `createdb bus`"
+        StoreError, match=r"there is no such database: create it, with `createdb bus`"
     ):
         start(tmp_path, server().url("bus"))
 
@@ -274,7 +274,7 @@ def test_a_server_without_fsync_and_a_standby_are_refused(tmp_path: Path) -> Non
         own.stop(signal.SIGINT)
         (own.data / "standby.signal").touch()
         own.start()
-        with pytest.raises(StoreError, match="is a standby, which takes no writes"):
+        with pytest.raises(StoreError, match="is a standby, which accepts no writes"):
             start(tmp_path, own.url())
     finally:
         own.remove()

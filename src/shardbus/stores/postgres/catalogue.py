@@ -107,7 +107,7 @@ class PostgresCatalogue(CatalogueRecords):
         )
 
     def _settle(self) -> None:
-        """Connect again, and raise the epoch: nothing that was sent before can take effect."""
+        """Connect again and raise the epoch, after which earlier statements cannot take effect."""
         deadline = time.monotonic() + SETTLE_S
         rows: list[Row] = []
         while True:

@@ -44,17 +44,17 @@ EntityRecord = tuple[int, str, int]
 
 
 class CatalogueRecords:
-    """What every catalogue in PostgreSQL does with its records.
+    """The operations on records that all catalogues in PostgreSQL share.
 
-    A kind of catalogue decides how reads and writes survive a lost connection, and what keeps two
-    writers apart: it implements the methods that raise NotImplementedError here.
+    A kind of catalogue decides how reads and writes survive a lost connection, and how two writers
+    are kept apart: it implements the methods that raise NotImplementedError here.
     """
 
     def __init__(self, address: Address, *, now_ms: int, namespace_id: str) -> None:
         """Open the catalogue, or create it; `now_ms` is when a new namespace begins."""
         self._address = address
         self._link = Link(address, settings_of("catalogue"))
-        # Ids that were given out; those of entities that were not begun need not survive.
+        # Assigned ids; those of entities that were never created need not be durable.
         self._last_entity_id = 0
         try:
             self._link.fetch(_MAKE, namespace_id, now_ms, b"[]", checksum_of(0, "[]"))

@@ -12,7 +12,8 @@ from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.schema import settings_of
 from shardbus.stores.postgres.shared_catalogue import SNAPSHOT, TURN_LOCK, Snapshot
 
-# A broker that hangs while gateways wait for it loses its connection after so long.
+# After this time PostgreSQL closes the connection of a broker that hangs while gateways wait for
+# it.
 _HUNG: Final = "5s"
 _GLANCE: Final = """
 SELECT coalesce((SELECT version FROM namespace), 0),
@@ -66,7 +67,7 @@ class PostgresCatalogueSight:
             entity_id, document, _ = row
             before = known.get(entity_id)
             entity = before[1] if before and before[0] == document else sound_entity(row)
-            # One whose record is damaged is served by nobody.
+            # An entity with a damaged record is not served.
             if entity is not None:
                 self._known[entity_id] = (document, entity)
         return [entity for _, entity in self._known.values()]

@@ -45,7 +45,8 @@ _IDENTITY: Final = """
 SELECT (pg_control_system()).system_identifier, oid FROM pg_database
 WHERE datname = current_database()
 """
-# Of databases that were filled by a move or a restore, as the first node of a new cluster makes.
+# The row of a database that a move or a restore has filled, like the one that the first node of a
+# new cluster writes.
 FILLED_SLOTS_MIN: Final = 16
 SECRET_BYTES: Final = 32
 
@@ -109,9 +110,9 @@ class Cluster:
 
 
 def open_cluster(addresses: Sequence[Address], making: Making) -> Cluster:
-    """The cluster of these databases; it is created if they belong to none.
+    """The cluster of these databases, which is created if they belong to none.
 
-    StoreError, and nothing is changed, if they cannot be the databases of one cluster.
+    StoreError, and nothing is changed, if they cannot form one cluster.
     """
     durability = making.durability
     for address in addresses:
@@ -126,7 +127,7 @@ def open_cluster(addresses: Sequence[Address], making: Making) -> Cluster:
     for address, row in zip(addresses, found, strict=True):
         if row is None:
             _claim(address, cluster_id, free.pop(0), len(addresses), making)
-            # Another node may have been first, with an id of its own: the others get that one too.
+            # Another node may have been first, with its own id, which the other databases get too.
             claimed = _row(address)
             if claimed is not None:
                 cluster_id = claimed.cluster_id
@@ -149,8 +150,8 @@ def find_cluster(addresses: Sequence[Address]) -> Cluster:
 
 
 def arranged(addresses: Sequence[Address]) -> list[Address]:
-    """These databases in the order of their stores; StoreError unless they are a whole cluster, one
-    database of a single server, or a whole that is being filled.
+    """These databases in the order of their stores; StoreError unless they are a complete cluster,
+    one database of a single server, or a complete set that is being filled.
     """
     rows = [_row(address) for address in addresses]
     _check_alike(addresses, rows)
@@ -176,7 +177,9 @@ def arranged(addresses: Sequence[Address]) -> list[Address]:
 
 
 def claim_filled(addresses: Sequence[Address], slots: int) -> None:
-    """Make filled databases, which `arranged` returned, a cluster with at least so many slots."""
+    """Make filled databases, which `arranged` returned, a cluster with at least this number of
+    slots.
+    """
     link = Link(addresses[0], settings_of("look", is_reader=True))
     try:
         cluster_id = str(link.fetch(_NAMESPACE)[0][0])
@@ -203,7 +206,9 @@ def _is_arriving(address: Address) -> bool:
 
 
 def _check_distinct(addresses: Sequence[Address]) -> None:
-    """Databases without rows of a cluster cannot tell that they are the same one."""
+    """StoreError if two of them are the same database: without rows of a cluster they cannot be
+    distinguished otherwise.
+    """
     seen: dict[tuple[object, ...], Address] = {}
     for address in addresses:
         link = Link(address, settings_of("look", is_reader=True))

@@ -1,7 +1,7 @@
 """One moment of a slot, or of the catalogue, copied into a file of the embedded store.
 
-Records are the same bytes in both, so a copy is a file like any other: it is what backups hold and
-what `shardbus check` examines.
+Records are the same bytes in both, so a copy is a normal file: backups consist of such files, and
+`shardbus check` examines them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from shardbus.stores.sqlite.catalogue import SqliteCatalogue
 from shardbus.stores.sqlite.database import prepare
 from shardbus.stores.sqlite.snapshot import copied_file, whole_or_removed
 
-# Rows with bytes that one query returns; a chunk has at most 256 KiB, or is a single message.
+# Maximum number of rows with bytes that one query returns; a chunk has at most 256 KiB, or is a
+# single message.
 ROWS_MAX: Final = 64
 MANY_ROWS_MAX: Final = 4_096
 
@@ -33,7 +34,8 @@ _MESSAGES: Final = (
 )
 _CATALOGUE: Final = "namespace, entity, unfinished"
 _SIZE: Final = "SELECT sum(pg_total_relation_size(name::regclass)) FROM unnest($1::text[]) AS name"
-# A column `at` by which a table is read on, what is asked for, and how many rows at a time.
+# For each table, the column by which the read continues, the columns, and the number of rows at a
+# time.
 _KEYED: Final = {
     "chunk": ("first", "first, span, size, due_at, is_mixed, head, body, parts", ROWS_MAX),
     "gap": ("first", "first, bitmap", MANY_ROWS_MAX),
@@ -224,7 +226,7 @@ class CatalogueSnapshot(Moment):
 
 
 def slot_bytes(address: Address, slot: int) -> int:
-    """About how much there is to copy: what all slots take."""
+    """The approximate size of the copy: the size of all slots."""
     return _bytes(address, _MESSAGES)
 
 
@@ -257,7 +259,7 @@ def _put_bytes(
 
 
 def _without_triggers(file: sqlite3.Connection) -> list[str]:
-    """Drop the triggers of entries for a while; the statements that make them again."""
+    """Drop the triggers of entries; returns the statements that create them again."""
     sql = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'entry'"
     found = file.execute(sql).fetchall()
     for name, _ in found:

@@ -20,7 +20,7 @@ _NAME: Final = 14
 class Arrays:
     """A column for each argument of `apply_v1`, None where no row has a value.
 
-    Counters are apart: each fragment has some in every commit, and the last ones are meant.
+    Counters are separate: each fragment has some in every commit, and the last ones count.
     """
 
     def __init__(self, cells: list[Cell]) -> None:
@@ -44,7 +44,7 @@ class Arrays:
             self._add(others[column::COLUMNS], column)
 
     def size_bytes(self) -> int:
-        """Of all values that are bytes."""
+        """The size of all values that are bytes."""
         total = 0
         for column in self.columns:
             if column is None:
@@ -58,13 +58,13 @@ class Arrays:
         if column != _BODY:
             self.columns.append(_column(cells))
             return
-        # A text is the list of parts that a chunk has instead of a body.
+        # A text instead of a body is the list of the chunk's parts.
         self.columns.append(_column([None if isinstance(cell, str) else cell for cell in cells]))
         self.columns.append(_column([cell if isinstance(cell, str) else None for cell in cells]))
 
 
 def divided(cells: list[Cell], bytes_max: int) -> list[Arrays]:
-    """Divide rows into pieces of at most so many bytes, or one row; counters go first."""
+    """Divide rows into pieces of at most this size, or of one row; counters come first."""
     pieces: list[Arrays] = []
     start = 0
     size_bytes = 0

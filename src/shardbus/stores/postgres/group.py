@@ -1,8 +1,8 @@
 """Commits of several slots of a database in one statement, and so in one transaction.
 
-A broker leases many slots, and each has a thread that commits. Commits that come while one is
-under way are sent together afterwards, by the thread of one of them. If the statement is refused,
-nothing of it is stored, and each is sent again by itself: only the one at fault fails
+A broker leases many slots, and each has a thread that commits. Commits that come while one is under
+way are sent together afterwards, by the thread of one of them. If the statement is refused, nothing
+of it is stored, and each commit is sent again separately: only the faulty one fails
 (docs/adr/0118-group-commit-over-slots.md).
 """
 
@@ -15,9 +15,9 @@ from typing import Final, final
 from shardbus.stores.base.store import NotStored
 from shardbus.stores.postgres.link import Argument, Link, LinkLost, ServerRefused
 
-# A statement has at most 32,767 parameters, and every number of members is a plan of its own.
+# A statement has at most 32,767 parameters, and each number of members needs its own plan.
 MEMBERS_MAX: Final = 16
-# A larger commit goes by itself: the server works on several of them side by side.
+# A larger commit is sent separately, because the server executes several of them in parallel.
 MEMBER_BYTES_MAX: Final = 64 * 1024
 
 Answer = tuple[Argument, ...]
@@ -25,7 +25,7 @@ Answer = tuple[Argument, ...]
 
 @final
 class _Member:
-    """A commit that waits, and what became of it."""
+    """A waiting commit, and its outcome."""
 
     def __init__(self, function: str, arguments: tuple[Argument, ...]) -> None:
         self.function = function
@@ -33,14 +33,14 @@ class _Member:
         self.is_told = threading.Event()
         # Whether its thread is to send the next group.
         self.is_leader = False
-        # None: it must be sent by itself.
+        # None: it must be sent separately.
         self.answer: Answer | None = None
         self.error: LinkLost | None = None
 
 
 @final
 class GroupCommit:
-    """Those of one process to one database, over a connection of their own."""
+    """The commits of one process to one database, over a separate connection."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -50,12 +50,12 @@ class GroupCommit:
         self._users = 0
 
     def open(self) -> None:
-        """A store uses it from now on."""
+        """Add a store that uses the group."""
         with self._lock:
             self._users += 1
 
     def close(self) -> None:
-        """A store uses it no more; the connection ends with the last one."""
+        """Remove a store; the connection ends with the last one."""
         with self._lock:
             self._users -= 1
             is_unused = self._users == 0
@@ -65,8 +65,8 @@ class GroupCommit:
     def call(
         self, function: str, arguments: tuple[Argument, ...], alone: Callable[[], Answer]
     ) -> Answer:
-        """The row that a function returns which is one transaction. `alone` calls it over the
-        connection of the caller.
+        """The row that a function returns, whose call is one transaction. `alone` calls it over the
+        caller's connection.
 
         Raises what `alone` raises, and LinkLost.
         """
@@ -93,7 +93,7 @@ class GroupCommit:
         self._link.abandon()
 
     def _lead(self, first: _Member) -> None:
-        """Send those that wait, of which `first` is the first."""
+        """Send the waiting commits, of which `first` is the first."""
         with self._lock:
             group = [first, *self._waiting[: MEMBERS_MAX - 1]]
             del self._waiting[: MEMBERS_MAX - 1]
@@ -111,7 +111,7 @@ class GroupCommit:
             self._pass_on()
 
     def _send(self, group: list[_Member]) -> None:
-        """Answer the members of a group; without an answer they were refused together."""
+        """Give the members of a group their answers; without an answer, all were refused."""
         calls: list[str] = []
         arguments: list[Argument] = []
         for member in group:
@@ -125,14 +125,14 @@ class GroupCommit:
         except (ServerRefused, NotStored):
             return
         if self._link.warnings:
-            # As for a single commit: perhaps the standby does not have it.
+            # As with a single commit, the standby may not have stored it.
             raise LinkLost("; ".join(self._link.warnings))
         width = len(row) // len(group)
         for at, member in enumerate(group):
             member.answer = tuple(row[at * width : (at + 1) * width])
 
     def _pass_on(self) -> None:
-        """Let the next one send, or nobody."""
+        """Let the next waiting commit send, if there is one."""
         with self._lock:
             if not self._waiting:
                 self._is_busy = False

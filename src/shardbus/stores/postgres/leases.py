@@ -44,7 +44,7 @@ class PostgresLeases:
     def open(self) -> None:
         """Connect; StoreError while the database is examined or moved, and after it was moved.
 
-        So nobody has a lease then, whoever had one before.
+        So no broker has a lease then.
         """
         self._link.open()
         try:

@@ -1,8 +1,7 @@
 """A connection to PostgreSQL that threads use without an event loop of their own.
 
-The driver is asyncpg. Each link has a loop that runs only while somebody waits for an answer, on
-the thread that waits: nothing is handed from thread to thread
-(docs/adr/0068-stores-in-postgresql.md).
+The driver is asyncpg. Each link has a loop that runs only while a thread waits for an answer, on
+that thread: nothing passes between threads (docs/adr/0068-stores-in-postgresql.md).
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ FENCED_STATE: Final = "SB001"
 _NO_ROOM_STATES: Final = ("53100",)
 # Errors about a value, not about the database.
 _UNFIT_CLASSES: Final = ("22", "23")
-# The server ends, or begins, or has ended this connection: what was sent may have been done.
-# Or it is a standby, and another server is the primary now.
+# The server is stopping or starting, or has closed this connection: the statement may have taken
+# effect. Or it is a standby, and another server is the primary now.
 _LOST_STATES: Final = ("57P01", "57P02", "57P03", "57P05", "25P03", "25006")
 _LOST_CLASSES: Final = ("08",)
 
@@ -97,7 +96,7 @@ class _Notice(Protocol):
 
 @final
 class Address:
-    """Where a database is: a URL as libpq takes it, and what people may see of it."""
+    """The address of a database: a URL in libpq's syntax, and the part that may be shown."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -126,8 +125,8 @@ class Address:
 class Link:
     """One connection, which is made by the first call. Called from one thread at a time.
 
-    A call raises LinkLost, ServerRefused, or NotStored for a value that no column takes.
-    `warnings` are what the server warned of since the list was emptied.
+    A call raises LinkLost, ServerRefused, or NotStored for a value that no column takes. `warnings`
+    are the server's warnings since the list was emptied.
     """
 
     def __init__(self, address: Address, settings: dict[str, str]) -> None:
@@ -208,7 +207,8 @@ class Link:
         connected = asyncpg.connect(  # type: ignore[no-untyped-call]  # it has no types
             self.address.url,
             timeout=CONNECT_S,
-            # Never: a commit that is cancelled while it waits for a standby says that it is done.
+            # No time limit: a commit that is cancelled while it waits for a standby reports
+            # success.
             command_timeout=None,
             server_settings=self._settings,
         )
@@ -271,7 +271,7 @@ class Link:
             )
         if state == "3D000":
             return ServerRefused(
-                f"{shown}: there is no such database: make it, with `createdb "
+                f"{shown}: there is no such database: create it, with `createdb "
                 f"{self.address.database}` for example, or name another one ({error})",
                 state,
             )
@@ -281,8 +281,8 @@ class Link:
             return NotStored(f"{shown}: {error} ({state})")
         if state in _NO_ROOM_STATES:
             return ServerRefused(
-                f"{shown}: the disk of PostgreSQL is full: free space there, then it goes on by "
-                f"itself ({error})",
+                f"{shown}: the disk of PostgreSQL is full: free space there; then the server "
+                f"continues automatically ({error})",
                 state,
             )
         return ServerRefused(f"{shown}: {error} ({state})", state)
@@ -294,7 +294,7 @@ def _completed(loop: asyncio.AbstractEventLoop, work: Coroutine[object, object, 
         asyncio.get_running_loop()
     except RuntimeError:
         return loop.run_until_complete(work)
-    # At the start and the end of a process its own loop stands still here, but runs.
+    # At the start and the end of a process, its own loop is running but blocked here.
     with ThreadPoolExecutor(1) as another_thread:
         return another_thread.submit(loop.run_until_complete, work).result()
 
@@ -308,11 +308,14 @@ def _ended(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _adjust(connection: _Connection) -> None:
-    """What only some servers know how to set, and would refuse a connection for."""
+    """Set options that only some servers support; others would refuse a connection that requests
+    them.
+    """
     version = connection.get_server_version()
     if version.major >= _TRANSACTION_TIMEOUT_SINCE:
         await connection.execute("SET transaction_timeout = 0")
-    # Not where the server's system cannot tell: there a statement that waits outlives its client.
+    # Unsupported on some operating systems of servers, where a waiting statement outlives its
+    # client.
     with suppress(PostgresError):
         await connection.execute(f"SET client_connection_check_interval = '{_CLIENT_CHECK}'")
 

@@ -164,7 +164,7 @@ def load_catalogue(link: Link, path: Path) -> None:
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    # Nobody else knows the copy, and this mode leaves no files beside it.
+    # No other process uses the copy, and this mode leaves no files beside it.
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
 
 
@@ -209,7 +209,7 @@ class _Load:
         return {row[0]: (row[1], row[2]) for row in found}
 
     def _check_parts(self) -> None:
-        """Parts are numbered by slot, below which a file has any number of them in one range."""
+        """Part numbers begin with the slot; the parts of a file must have a single slot."""
         sql = f"SELECT count(DISTINCT id / {1 << 43}) FROM part"
         if self._file.execute(sql).fetchone()[0] > 1:
             raise StoreError(f"{self._name} has parts with numbers of several slots")
@@ -276,7 +276,7 @@ class _Load:
         return numbers
 
     def _load_kept(self, to: Renumbering, low: int, high: int) -> None:
-        """What a fragment has beside its messages."""
+        """The contents of a fragment other than its messages."""
         evidence = self._file.execute(
             "SELECT key, head, body FROM evidence WHERE key BETWEEN ? AND ?", (low, high)
         )
@@ -313,7 +313,7 @@ class _Load:
         sealed = to.state(key, data)
         new_head = to.head(key, head) if isinstance(head, bytes) else None
         if state == SET_ASIDE:
-            # Kept as it is, damaged or not: under another key damaged bytes stay damaged.
+            # Copied unchanged, even if damaged: under another key damaged bytes stay damaged.
             sealed = data if sealed is None else sealed
             new_head = head if new_head is None and isinstance(head, bytes) else new_head
         elif new_head is None:
@@ -339,8 +339,8 @@ class _Load:
 
     def _damaged(self) -> StoreError:
         return StoreError(
-            f"{self._name} is damaged, and a database takes only what is sound: make a data "
-            "directory of it, repair that with `shardbus check --repair`, and move it"
+            f"{self._name} is damaged, and a database takes only what is sound: create a data "
+            f"directory from it, repair that with `shardbus check --repair`, and move it"
         )
 
     def _put(self, sql: str, rows: Iterable[Row]) -> None:

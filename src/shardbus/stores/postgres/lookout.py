@@ -1,4 +1,4 @@
-"""A look at the members, slots and gateways of a database, for gateways and people."""
+"""Reads the members, slots and gateways of a database, for gateways and users."""
 
 from __future__ import annotations
 

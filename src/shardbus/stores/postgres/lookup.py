@@ -13,12 +13,12 @@ from shardbus.stores.chunked.lookup import Bytes, DueRow, Lookup, SpelledRow
 from shardbus.stores.chunked.page import ChunkRow, EntryRow
 from shardbus.stores.postgres.link import Link, Row
 
-# Rows of remembered ids, and pieces of stages, that one query brings.
+# Rows of remembered ids, and pieces of stages, that one query returns.
 REMEMBERED_ROWS_MAX: Final = 16_384
 PIECES_MAX: Final = 16
 
-# The chunk with a key begins less than a span before it. Without that bound the search would walk
-# over all that is gone and not cleared away yet.
+# The chunk with a key begins less than a span before it. Without that bound the search would read
+# all removed rows that are not vacuumed yet.
 _CHUNKS_FROM: Final = """
 SELECT c.first, c.span, c.size, g.bitmap FROM chunk c LEFT JOIN gap g ON g.first = c.first
 WHERE c.first BETWEEN $1 AND $3 AND c.first + c.span > $2 ORDER BY c.first LIMIT $4
@@ -142,7 +142,9 @@ class PostgresLookup(Lookup):
         return [chunk for chunk, _ in self._found(keys)]
 
     def _found(self, keys: list[int]) -> list[tuple[Chunk, int]]:
-        """The chunks before these keys, each once; what is gone of it is -1 if that is damaged."""
+        """The distinct chunks before these keys; the number of removed messages is -1 if it is
+        damaged.
+        """
         found: dict[int, tuple[Chunk, int]] = {}
         for first, span, size, due_at, is_mixed, bitmap in self.ask(
             _CHUNKS_OF, keys, CHUNK_SPAN_MAX - 1

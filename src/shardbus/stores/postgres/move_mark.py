@@ -1,4 +1,4 @@
-"""The mark of a move in a database: it must not be served yet, or not any more.
+"""The mark of a move in a database, which must not be served yet, or no longer.
 
 The first move creates its table; the schema does not, because most databases are never moved.
 """
@@ -57,7 +57,9 @@ def refuse_moved(link: Link) -> None:
 
 
 def put_mark(link: Link, mark: Mark | None, *, is_fencing: bool = False) -> None:
-    """Record or remove the mark, durably; with `is_fencing` nobody else writes from then on."""
+    """Record or remove the mark, durably; with `is_fencing` no other process can write
+    afterwards.
+    """
     link.execute("BEGIN")
     link.execute(_TABLE)
     if mark is None:
@@ -82,7 +84,7 @@ def receive(link: Link, mark: Mark) -> None:
 
 
 def refuse_filled(link: Link, move_id: str) -> None:
-    """Raises StoreError unless nothing is there, or what this move brought."""
+    """Raises StoreError unless the database is empty or contains only data of this move."""
     shown = link.address.shown
     found = mark_in(link)
     if found is not None and found.move_id == move_id and found.state in (ARRIVING, ARRIVED):
@@ -109,5 +111,5 @@ def finish(link: Link, mark: Mark) -> None:
 def _commit(link: Link) -> None:
     link.execute("COMMIT")
     if link.warnings:
-        # Done here, but perhaps not on a standby.
+        # Stored here, but perhaps not on a standby.
         raise StoreError(f"{link.address.shown}: {'; '.join(link.warnings)}; run the command again")

@@ -1,4 +1,4 @@
-"""A PostgreSQL database: the way into this kind of store."""
+"""A PostgreSQL database: the entry point of this kind of store."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PostgresStores:
         self._site = site
         self._addresses = [Address(url) for url in f"postgresql:{site.address}".split()]
         self._address = self._addresses[0]
-        # Known once they were looked at; filling them does not change their order.
+        # Known after the databases were examined; filling them does not change their order.
         self._arranged: list[Address] = []
 
     def describe(self) -> str:
@@ -220,7 +220,7 @@ class PostgresStores:
         raise StoreError(f"nothing is adopted in {self._address.shown} yet: {RESTORE}")
 
     def _refuse_cluster(self) -> None:
-        """A single server would take the slots of a cluster's nodes from them."""
+        """StoreError for a cluster: a single server would take the slots from its nodes."""
         if len(self._addresses) > 1:
             raise StoreError("a single server has one database: several are for `shardbus node`")
         refuse_cluster(self._address)
@@ -270,7 +270,7 @@ class PostgresStores:
         damage.advice = RESTORE
 
     def _id_for_catalogue(self, new_id: str) -> str:
-        """The id for a catalogue that is new: that of the slots if they have one.
+        """The id of a new catalogue: that of the slots if they have one.
 
         StoreError, and nothing is changed, when there is none although slots hold fragments.
         """
@@ -294,7 +294,7 @@ def stores(site: Site) -> PostgresStores:
 
 
 def cluster(urls: Sequence[str], making: Making) -> Cluster:
-    """The cluster of these databases, which is made if there is none."""
+    """The cluster of these databases, which is created if there is none."""
     return open_cluster([Address(url) for url in urls], making)
 
 

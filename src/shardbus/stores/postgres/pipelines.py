@@ -26,7 +26,7 @@ _BEAT: Final = """
 UPDATE pipeline SET beat = beat + 1, report = $4
 WHERE name = $1 AND owner = $2 AND epoch = $3 RETURNING 1
 """
-# Raised here, too: a beat that is still on its way finds nothing.
+# The epoch is raised here too, so that a delayed beat finds no row.
 _GIVE_UP: Final = """
 UPDATE pipeline SET owner = '', epoch = epoch + 1 WHERE name = $1 AND owner = $2 AND epoch = $3
 """

@@ -1,4 +1,4 @@
-"""The schema in a database: recognised, made, and brought up to date."""
+"""The schema in a database: recognised, created, and migrated."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from shardbus.stores.postgres.move_mark import refuse_moved
 
 SCHEMA: Final = "shardbus"
 SCHEMA_VERSION: Final = 3
-# The earliest build that can use each version: one that only adds leaves it to the build before.
+# The earliest build that can use each version: a version that only adds something is usable by the
+# previous build.
 _USABLE_SINCE: Final = {1: 1, 2: 2, 3: 2}
 SERVER_VERSION_MIN: Final = 14
-# "SBpg": one process at a time makes the schema or brings it up to date.
+# "SBpg": one process at a time creates or migrates the schema.
 _SCHEMA_LOCK: Final = 0x53427067
 
 _KIND: Final = re.compile(r"\$([A-Z_]+)\b")
@@ -36,7 +37,7 @@ _IS_THERE: Final = """
 SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.version') IS NOT NULL
 """
 _VERSION: Final = "SELECT number, oldest FROM shardbus.version"
-# Which version it is, and the oldest version whose builds can use it.
+# The version of the schema, and the oldest version whose builds can use it.
 _VERSION_TABLE: Final = f"""
 CREATE SCHEMA IF NOT EXISTS {SCHEMA};
 CREATE TABLE IF NOT EXISTS {SCHEMA}.version (
@@ -61,12 +62,12 @@ PLANS: Final = {
     "default_transaction_read_only": "off",
     "statement_timeout": "0",
     "lock_timeout": "0",
-    # Connections of slots that nobody uses for hours are as good as others, whatever a role says.
+    # Connections of slots that are idle for hours must stay open, even if the role has a limit.
     "idle_session_timeout": "0",
-    # Of a process that hangs in the middle of a transaction: the next owner waits for its locks.
+    # For a process that hangs within a transaction: the next owner waits for its locks.
     "idle_in_transaction_session_timeout": "30s",
-    # Of a node that was cut off, which says no goodbye: otherwise PostgreSQL keeps its sessions for
-    # two hours, and a node that is cut off again and again uses up all connections.
+    # For a node that was cut off without closing its sessions: PostgreSQL would keep these for two
+    # hours, and a node that is cut off again and again would use up all connections.
     "tcp_keepalives_idle": f"{KEEPALIVE_S}s",
     "tcp_keepalives_interval": f"{KEEPALIVE_S}s",
     "tcp_keepalives_count": str(KEEPALIVE_COUNT),
@@ -77,10 +78,11 @@ PLANS: Final = {
 def settings_of(
     name: str, *, is_relaxed: bool = False, is_reader: bool = False, is_leased: bool = False
 ) -> dict[str, str]:
-    """What a session of ours asks for; `name` is what `pg_stat_activity` shows."""
+    """The settings of a session; `name` is shown by `pg_stat_activity`."""
     settings = {**PLANS, "application_name": f"shardbus {name}"}
     if is_leased:
-        # Whoever stands still for so long is declared dead, and the next owner waits for the row.
+        # A broker that is silent for this long is declared dead, and the next owner waits for the
+        # row.
         settings["idle_in_transaction_session_timeout"] = f"{SILENCE_MS}ms"
     if is_relaxed:
         settings["synchronous_commit"] = "off"
@@ -115,7 +117,7 @@ def examine(link: Link, *, is_full: bool) -> int:
 
 
 def prepare(address: Address, *, is_full: bool, is_arriving: bool = False) -> None:
-    """Make the schema if there is none, and bring an earlier one up to date, all or nothing.
+    """Create the schema if there is none, or migrate an earlier one, all or nothing.
 
     StoreError for a database that is not to be served because of a move, unless `is_arriving`.
     """
@@ -126,7 +128,7 @@ def prepare(address: Address, *, is_full: bool, is_arriving: bool = False) -> No
         if examine(link, is_full=is_full) >= SCHEMA_VERSION:
             return
         link.fetch("SELECT pg_advisory_lock($1)", _SCHEMA_LOCK)
-        # After the lock, and not before it: somebody else may have been first.
+        # Checked again under the lock, because another process may have been first.
         link.execute("BEGIN")
         found = examine(link, is_full=is_full)
         if found < SCHEMA_VERSION:
@@ -156,8 +158,8 @@ def _check_server(link: Link, *, is_full: bool) -> None:
         )
     if is_standby:
         raise StoreError(
-            f"{shown} is a standby, which takes no writes. Nothing was changed. Name the primary, "
-            "or all of them: postgresql://HOST1,HOST2/DATABASE?target_session_attrs=primary"
+            f"{shown} is a standby, which accepts no writes. Nothing was changed. Name the "
+            "primary, or all of them: postgresql://HOST1,HOST2/DATABASE?target_session_attrs=primary"
         )
     if is_full and fsync == "off":
         raise StoreError(
@@ -166,14 +168,14 @@ def _check_server(link: Link, *, is_full: bool) -> None:
         )
     if is_full and synchronous == "off":
         raise StoreError(
-            f"{shown} has `synchronous_commit = off`: it answers before what it says is on disk. "
+            f"{shown} has `synchronous_commit = off`: it reports commits before they are on disk. "
             "Nothing was changed. Set it to on for this user or database, or serve with "
             "--durability relaxed"
         )
 
 
 def _is_empty(link: Link) -> bool:
-    """Whether the schema has nothing in it: somebody made it for us."""
+    """Whether the schema is empty, as an administrator may have created it for the bus."""
     sql = "SELECT count(*) FROM pg_class WHERE relnamespace = to_regnamespace($1)"
     return int(_row(link, sql, SCHEMA)[0]) == 0
 

@@ -43,7 +43,7 @@ _CHANGED_TEXT: Final = "another gateway has changed the namespace in the meantim
 
 @final
 class Snapshot:
-    """All that the catalogue held at one moment."""
+    """The contents of the catalogue at one moment."""
 
     def __init__(self, row: Row) -> None:
         self.version: int = row[0]
@@ -129,7 +129,8 @@ class SharedCatalogue(CatalogueRecords):
                 time.sleep(RETRY_S)
 
     def _write(self, *statements: Statement) -> None:
-        """Do all statements or none; none if another gateway has written since the last read.
+        """Execute all statements or none; none if another gateway has written since the last
+        read.
 
         If the connection is lost, the outcome is unknown, and the catalogue must be read again. The
         transaction may even take effect after that read, unless another gateway writes first; all

@@ -34,7 +34,7 @@ def slot_of(name: str) -> int:
 
 @final
 class Holding:
-    """What a slot says about itself: `namespace_id` is empty if it belongs to none."""
+    """The row of a slot: `namespace_id` is empty if it belongs to none."""
 
     def __init__(
         self, slot: int, namespace_id: str, highest_entity_id: int, fragments: int
@@ -87,7 +87,7 @@ class KeptSlot:
         self._slot = slot_of(name)
         self._durability: Durability = durability
         self._namespace_id = ""
-        # With an empty id: whichever namespace the slot belongs to.
+        # With an empty id, the slot may belong to any namespace.
         self._asked: tuple[str, bool] | None = None
         self._asking = threading.Lock()
 
@@ -99,12 +99,12 @@ class KeptSlot:
         return slot_bytes(self._address, self._slot)
 
     def snapshot(self) -> PostgresSnapshot:
-        # One that could not be opened yet says why.
+        # A slot that could not be opened yet raises the reason.
         self.store.fragments()
         return PostgresSnapshot(self._address, self._slot)
 
     def open_own(self) -> None:
-        """Open a slot that belongs to a namespace, for that one; StoreError if it cannot be."""
+        """Open a slot for the namespace to which it belongs; StoreError if that is not possible."""
         if self._holding() is None:
             return
         self._asked = ("", False)

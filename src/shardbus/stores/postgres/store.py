@@ -42,7 +42,7 @@ class PostgresStore(ChunkedReads):
 
     is_read_only = False
     loss = ""
-    # The free space is known to the server, and watched by its operator.
+    # The operator of the server watches its free space.
     shortage = ""
 
     def __init__(
@@ -97,9 +97,9 @@ class PostgresStore(ChunkedReads):
                 time.sleep(RETRY_S)
 
     def _check_own(self) -> None:
-        """What became of the last commit is known before anything is read.
+        """Determine the outcome of the last commit before anything is read.
 
-        Otherwise it might happen after what it changes was read.
+        Otherwise it might take effect after the read of the rows that it changes.
         """
         if self._writer.is_unsettled:
             with self._writer.turn:
@@ -109,14 +109,14 @@ class PostgresStore(ChunkedReads):
             raise Fenced(self._writer.fenced)
 
     def _check_server(self) -> None:
-        """After a failover the server that was read from may not be the one that is written to."""
+        """Raise an error if, after a failover, reads and writes use different servers."""
         seen = (self._reading.opened, self._writer.epoch)
         if self._reading.is_open and seen == self._seen:
             return
         row = self._reading.row("SELECT epoch FROM slot WHERE slot = $1", self._slot)
         if row is None or row[0] < self._writer.epoch:
             self._reading.drop()
-            raise LinkLost(f"{self.place}: another server answers than the one that is written to")
+            raise LinkLost(f"{self.place}: reads and writes reach different servers")
         self._seen = (self._reading.opened, self._writer.epoch)
 
     def load(self, fragment: FragmentId) -> FragmentImage:

@@ -2,8 +2,8 @@
 
 Every transaction begins with the fence (`fence_v1`, which `commit_v1`, `commit_v2` and `fence_v2`
 call). It fails unless the slot still has our epoch, and gives the transaction its number. When a
-connection is lost nobody knows whether the last transaction happened; `settle` raises the epoch,
-after which it cannot happen any more, and compares the numbers.
+connection is lost, the outcome of the last transaction is unknown; `settle` raises the epoch, after
+which that transaction can no longer take effect, and compares the numbers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ log = logging.getLogger(__name__)
 
 # New chunks that the writer keeps in memory before it drops all of them; they can be looked up.
 RECENT_MAX: Final = 4096
-# The most bytes of one call: a value of PostgreSQL has at most a gigabyte, and it makes copies.
+# Maximum size of one call: a value of PostgreSQL has at most a gigabyte, and the server copies
+# values.
 SEND_BYTES_MAX: Final = 32 * 1024 * 1024
 # How long a commit waits for a server that restarts or fails over before it is *unknown*.
 SETTLE_S: Final = 10.0
@@ -55,7 +56,7 @@ RETRY_S: Final = 0.1
 ATTEMPTS_MAX: Final = 8
 # "SBlo": one process at a time assigns local numbers to fragments.
 _LOCALS_LOCK: Final = 0x53426C6F
-# What one call of `sweep` removes at most.
+# Maximum number of rows that one call of `sweep` removes.
 SWEEP_CHUNKS_MAX: Final = 256
 SWEEP_ENTRIES_MAX: Final = 1024
 SWEEP_SESSIONS_MAX: Final = 64
@@ -63,15 +64,15 @@ SWEEP_RECORDS_MAX: Final = 16
 SWEEP_PIECES_MAX: Final = 16
 
 Tid = tuple[int, int]
-"""Where a version of a row is: block and place in it."""
+"""The location of a version of a row: its block and the position in it."""
 NOWHERE: Final = (0, 0)
-# Where the slot is now; fragments, and where they are.
+# The location of the slot; fragments, and their locations.
 _Places = tuple[Tid, list[int] | None, list[Tid] | None]
 
 _TAKE: Final = """
 UPDATE slot SET epoch = epoch + 1, owner = $2 WHERE slot = $1 RETURNING epoch, commits, ctid
 """
-# By the owner, whose name is unique, and not by the epoch: this answer may be lost too.
+# The condition is the unique name of the owner, not the epoch, because this answer may be lost too.
 _RAISE: Final = """
 UPDATE slot SET epoch = epoch + 1 WHERE slot = $1 AND owner = $2 RETURNING epoch, commits, ctid
 """
@@ -111,7 +112,8 @@ _SWEPT_CHUNKS: Final = (
     "SELECT first FROM chunk WHERE first BETWEEN $1 AND $2 ORDER BY first LIMIT $3"
 )
 _SWEPT_ENTRIES: Final = "SELECT key FROM entry WHERE key BETWEEN $1 AND $2 ORDER BY key LIMIT $3"
-# What rows of the kind RELEASE do for one, for all that go next; $1 are chunks or entries.
+# The effect of rows of the kind RELEASE, for all rows that are removed next; $1 are chunks or
+# entries.
 _RELEASE: Final = """
 WITH going AS (
     SELECT x.id, count(*) AS users FROM {} AS c CROSS JOIN unnest(c.parts) AS x(id)
@@ -187,13 +189,13 @@ class SlotWriter:
         self._owner = owner
         self._lease = lease
         self._group = group
-        # The last that was sent under the lease.
+        # The last commit that was sent under the lease.
         self._sent: Commit | None = None
         self._epoch = 0
         self._commits = 0
         self._at: Tid = NOWHERE
         self._fenced = ""
-        # Every chunk that came since it was made, and some older ones.
+        # All chunks since this object was created, and some older ones.
         self._directory: StoreDirectory | None = None
         self._known = Known(by_key=True)
         self._ats: dict[int, Tid] = {}
@@ -268,9 +270,9 @@ class SlotWriter:
             )
 
     def settle(self) -> None:
-        """Find out whether the last transaction is stored; if not, it never will be.
+        """Determine whether the last transaction is stored; if not, it never will be.
 
-        LinkLost when that takes too long: then the next one asks.
+        LinkLost if that takes too long; then the next transaction determines it.
         """
         if self._lease is not None:
             self._settle_leased(self._lease)
@@ -303,7 +305,7 @@ class SlotWriter:
             self.stale = {row[2] for row in self._link.fetch(_FRAGMENTS, self._slot)}
         self._epoch, self._commits = epoch, commits
         self.is_unsettled = False
-        # Only so that nobody examines what is being served: the fence does not depend on it.
+        # Only keeps others from examining a served database; the fence does not depend on it.
         with suppress(StoreError):
             keep_served(self._link)
 
@@ -345,9 +347,10 @@ class SlotWriter:
         return at
 
     def _write(self, work: Callable[[], None]) -> None:
-        """Do something that is one transaction with the fence, and know whether it happened.
+        """Execute one transaction with the fence, and determine its outcome.
 
-        StoreError: that could not be found out in time, or somebody else owns the slot.
+        StoreError if the outcome could not be determined in time, or if another process owns the
+        slot.
         """
         for _ in range(ATTEMPTS_MAX):
             self._check_own()
@@ -369,7 +372,7 @@ class SlotWriter:
         )
 
     def _begin(self, number: int) -> None:
-        """Under a lease nothing is sent before it is certain that the slot is ours."""
+        """Under a lease, wait until the ownership of the slot is certain."""
         if self._lease is None:
             return
         try:
@@ -378,7 +381,7 @@ class SlotWriter:
             self._fenced = str(error)
             raise
         if sent.number != number:
-            # Somebody else has written in between, which no owner of a slot lets happen.
+            # Another process has written meanwhile, which cannot happen to the owner of a slot.
             self._lease.withdrawn(sent)
             self._fenced = f"slot {self._slot} has {sent.number - 1} commits, not {number - 1}"
             raise Fenced(self._fenced)
@@ -408,15 +411,16 @@ class SlotWriter:
             self._doubt()
             raise
         if self._link.warnings:
-            # The primary has stored it, but perhaps not the standby: somebody cancelled the wait.
-            # The statement that raises the epoch waits for the standby too, for all earlier ones.
+            # The primary has stored it, but perhaps not the standby, because the wait was
+            # cancelled. The statement that raises the epoch waits for the standby too, for all
+            # earlier ones.
             raise LinkLost("; ".join(self._link.warnings))
         lease, sent = self._lease, self._sent
         if lease is not None and sent is not None and not lease.committed(sent):
             raise LinkLost("a connection of the broker was lost meanwhile")
 
     def _tell_refused(self, *, is_fenced: bool) -> None:
-        """LinkLost when our own lease has raised the epoch in the meantime."""
+        """LinkLost if this broker's own lease has raised the epoch meanwhile."""
         lease, sent = self._lease, self._sent
         if lease is None or sent is None:
             return
@@ -451,7 +455,7 @@ class SlotWriter:
             f"but {who}. Nothing was stored"
         )
         if self._lease is not None:
-            # A node that slept, or was cut off: the others have taken over, as they should.
+            # The node was suspended or cut off, and others have taken over, as intended.
             log.warning("%s", self._fenced)
             return
         self._fenced += ". Stop one of the two processes; to keep this one, restart it"
@@ -508,7 +512,7 @@ class SlotWriter:
         except StoreError:
             raise
         except Exception as bug:
-            # What was to be written makes no sense, and nothing is before everything is planned.
+            # The commit is invalid; nothing is written before everything is planned.
             raise NotStored(f"internal error: {bug!r}") from bug
         if batch.stages or others:
             self._link.execute("BEGIN")
