@@ -1,8 +1,8 @@
 """Backfill: captured history of a topic to one subscription of it, each message once (P5).
 
 It is a replay whose rows keep their sequence numbers. The history is the captured rows, and what
-the captured subscription still holds. The bus drops numbers that came to the subscription as they
-were published, so the history may be longer than necessary, but has no gap.
+the captured subscription still holds. The bus drops numbers that the subscription received when
+they were published, so the history may be longer than necessary, but has no gap.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HELD: Final = "held"
 
 
 def run(run: Run) -> bool:
-    """Whether all rows are sent; false when it was told to stop before."""
+    """Whether all rows were sent; false if it was stopped earlier."""
     return run_as(Backfilling, run)
 
 
@@ -40,7 +40,8 @@ class Backfilling(Replaying):
     kind = "backfill"
 
     def _table(self) -> DataFrame:
-        # First what is held, as of now: a message leaves it only after it was captured.
+        # First the messages that the subscription holds now: a message leaves it only after it was
+        # captured.
         held = f"{self._definition.text('work').rstrip('/')}/{HELD}"
         options = {**self._options, "includeAmqp": "true"}
         del options["entity"]
@@ -58,7 +59,7 @@ class Backfilling(Replaying):
         return captured.unionByName(rows, allowMissingColumns=True)
 
     def _check_captured(self, table: DataFrame) -> None:
-        """Rows of a table that is no capture would be dropped without a word."""
+        """The bus would drop rows without an error if the table were not a capture."""
         for name in (PAST, TIME_COLUMN, "body"):
             if name not in table.columns:
                 raise OptionError(
@@ -78,7 +79,7 @@ class Backfilling(Replaying):
         return rows.repartition(self._tasks, _fragment()).sortWithinPartitions(PAST).drop(ROW)
 
     def _check_sessions(self) -> None:
-        """A message without a session becomes a dead letter, as if it had come then."""
+        """A message without a session becomes a dead letter, as if it had been published then."""
 
 
 def _fragment() -> Column:

@@ -37,7 +37,7 @@ from shardbus_spark.tables.sink import TableSink
 
 
 def run(run: Run) -> bool:
-    """Whether everything is captured; false when it was told to stop before."""
+    """Whether everything was captured; false if it was stopped earlier."""
     definition = run.definition
     check_path(definition)
     return run_stream(

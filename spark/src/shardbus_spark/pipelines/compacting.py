@@ -63,7 +63,7 @@ class Compactor:
             except CannotCompact as error:
                 self._cannot = True
                 self._tell({"event": "compaction", "note": str(error)})
-            except Exception as error:  # noqa: BLE001 - the capture goes on; the next pass may do it
+            except Exception as error:  # noqa: BLE001 - the capture continues; the next pass may succeed
                 self._tell({"event": "compaction", "error": error_text(error)})
 
     def _pass(self, now_ms: int) -> None:

@@ -1,7 +1,7 @@
 """The definition of a pipeline, read from a JSON file.
 
 The members of each kind, their types, bounds and defaults are declared by the bus, which writes
-their schemas into `definitions.json` beside this module: nothing here knows a kind by name.
+their schemas into `definitions.json` beside this module: no kind is named here.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The first SIGTERM or SIGINT ends the query after its batch, completes what was c
 with 0; so does a pipeline that has finished, whose last event is `finished`. A failure is reported
 as an event and exits with 1, an invalid definition with 2. With `--ends-with-stdin` the process
 ends at once when its standard input does: the next start continues from there. With `--finish` it
-only completes what an earlier one began. SIGUSR1 ends the query within its batch, which the next
-start runs again.
+only completes the work of an earlier process. SIGUSR1 ends the query within its batch, which the
+next start runs again.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ USAGE: Final = (
 )
 ENDS_WITH_STDIN: Final = "--ends-with-stdin"
 FINISH: Final = "--finish"
-# Address and credential come from here, and never from the command line, which every user of the
-# machine can read, or from the definition, which people copy.
+# The address and the credential come from the environment: every user of the machine can read
+# command lines, and users copy definitions.
 VARIABLES: Final[dict[str, str]] = {
     "SHARDBUS_FLIGHT_URL": "endpoint",
     "SHARDBUS_TOKEN": "token",
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str]) -> int:
     except OptionError as error:
         say({"event": "failed", "error": error_text(error)})
         return 2
-    except Exception as error:  # noqa: BLE001 - Spark's own, and Java's; said to whoever runs us
+    except Exception as error:  # noqa: BLE001 - Spark's own and Java's; shown to the user
         say({"event": "failed", "error": error_text(error)})
         return 1
     say({"event": "finished" if is_finished else "done"})
@@ -167,7 +167,7 @@ class Run:
 
 
 def _run(definition: Definition, environment: Mapping[str, str], stopping: Stopping) -> bool:
-    """Whether everything is done. A kind is run by the module of its name."""
+    """Whether everything is done. The module with the name of the kind runs it."""
     kind = importlib.import_module(f"{__package__}.{definition.kind}")
     run: Callable[[Run], bool] = kind.run
     access, target_access = access_from(environment), target_access_from(environment)

@@ -33,7 +33,7 @@ Say = Callable[[Mapping[str, object]], None]
 
 
 def say(event: Mapping[str, object]) -> None:
-    """Write one line in one piece: other threads write to the same place."""
+    """Write one line in a single call, because other threads write to the same stream."""
     os.write(sys.stdout.fileno(), (json.dumps(event) + "\n").encode())
 
 
@@ -96,7 +96,7 @@ def backlog(end: str | None, latest: str | None) -> int:
 
 
 def error_text(error: BaseException) -> str:
-    """The one line of an error that says what to do: Spark wraps ours in pages of traces."""
+    """The line of an error that helps the user: Spark wraps our errors in long traces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith(_OURS) and ": " in line]
     told = [line.partition(": ")[2] for line in ours]

@@ -44,7 +44,7 @@ _CONTINUE: Final = "continue"
 
 
 def run(run: Run) -> bool:
-    """Whether all records were taken; false when it was told to stop before."""
+    """Whether all records were taken; false if it was stopped earlier."""
     definition, stopping = run.definition, run.stopping
     root = checked_root(definition)
     # A query that browses claims nothing, and can end at any moment.
@@ -180,7 +180,7 @@ class Figurer:
         with self._turn:
             try:
                 hours = self._hourly.update()
-            except Exception as error:  # noqa: BLE001 - the pipeline continues; so may the next pass
+            except Exception as error:  # noqa: BLE001 - the pipeline continues; the next pass may succeed
                 self._tell({"event": "figures", "error": error_text(error)})
                 return False
         if hours:

@@ -12,7 +12,7 @@ from shardbus_spark.errors import OptionError, ShardbusError
 
 SLICE_S: Final = 2
 SLICE_ROWS_MAX: Final = 100_000
-# This much appears at once in one fragment, and all rows of a slice may have one key.
+# The size that appears at once in one fragment: all rows of a slice may have one key.
 SLICE_BYTES_MAX: Final = 32 * 1024 * 1024
 SLICES_MAX: Final = 500_000
 FILE_ROWS_MIN: Final = 1_000
@@ -91,8 +91,8 @@ def plan_from_text(text: str) -> Plan:
     """ShardbusError when the text is invalid, or says that the plan was lost."""
     if text == LOST:
         raise ShardbusError(
-            "the plan of this replay was lost after it had begun, so that rows that were "
-            "sent cannot be told from the rest: delete the replay, and create one that "
+            "the plan of this replay was lost after it had begun, and the rows already sent are "
+            "unknown: delete the replay, and create one that "
             "selects the rest"
         )
     try:
@@ -109,7 +109,7 @@ def plan_from_text(text: str) -> Plan:
 
 
 def pause_s(rate_max: int, rows: int, spent_s: float) -> float:
-    """How long to wait after that many rows, which took `spent_s`, to keep to the rate."""
+    """How long to wait after sending this number of rows in `spent_s`, to keep to the rate."""
     return max(rows / rate_max - spent_s, 0.0) if rate_max else 0.0
 
 

@@ -20,7 +20,7 @@ MODULE: Final = "shardbus_pipeline_code"
 
 
 def run(run: Run) -> bool:
-    """Whether everything is done; false when it was told to stop before."""
+    """Whether everything was done; false if it was stopped earlier."""
     definition = run.definition
     return run_transform(
         run, function_of(Path(definition.text("code")), definition.text("function"))

@@ -60,13 +60,13 @@ _KEYS: Final = ("partition_key", "message_id")
 
 
 def run(run: Run) -> bool:
-    """Whether all rows are sent; false when it was told to stop before."""
+    """Whether all rows were sent; false if it was stopped earlier."""
     return run_as(Replaying, run)
 
 
 def run_as(kind: type[Replaying], run: Run) -> bool:
-    """Run a replay, or what is one with other rows."""
-    # Before rows are sent nothing needs a clean end.
+    """Run a replay, or another kind that sends rows like a replay."""
+    # Until rows are sent, the process may end at any time.
     run.stopping.ends_at_once = True
     say({"event": "starting"})
     spark = run.session()
@@ -137,7 +137,7 @@ class Replaying:
         plan = self._made_plan()
         self._work.write_text(PLAN, plan_to_text(plan))
         if not self._register():
-            # The next attempt must not take this plan for the one that was lost.
+            # The next attempt must not mistake this plan for the lost one.
             self._work.write_text(PLAN, LOST)
             return plan_from_text(LOST)
         return plan
@@ -211,7 +211,7 @@ class Replaying:
         return True
 
     def _send_slice(self, one: Slice, batch: int) -> bool:
-        """Whether it was sent."""
+        """Whether the slice was sent."""
         rows = self._in_order(self._work.rows_of(one))
         return when_there_is_room(
             lambda: write_slice(rows, self._options, self._producer, batch),

@@ -22,7 +22,7 @@ SPARK: Final = "spark"
 
 
 def run(run: Run) -> bool:
-    """Whether everything is done; false when it was told to stop before."""
+    """Whether everything was done; false if it was stopped earlier."""
     return run_transform(run, query_of(run.definition))
 
 

@@ -1,7 +1,7 @@
 """Runs the streaming query of a pipeline until it has ended or is told to stop.
 
-A query that is stopped may leave messages claimed. Another one, which claims nothing new, then
-finishes what was begun.
+A query that is stopped may leave messages claimed. Another query, which claims nothing new, then
+completes them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def run_stream(
     has_begun: bool,
     beside: AbstractContextManager[None] | None = None,
 ) -> bool:
-    """Whether everything is done; false when it was told to stop before.
+    """Whether everything was done; false if it was stopped earlier.
 
     `has_begun`: whether an earlier run may have left a batch. `beside` is entered while the query
     runs.
@@ -74,7 +74,7 @@ def run_stream(
 
 def source_options(definition: Definition, access: Mapping[str, str]) -> dict[str, str]:
     mode = BROWSE if definition.flag("keep") else CONSUME
-    # So that messages are written as they were, and not only what the columns show.
+    # Write messages as they were sent, not only the contents of the columns.
     options = {**access, "mode": mode, "includeAmqp": "true"}
     if not definition.flag("keep"):
         options["readerName"] = reader_of(definition)
@@ -84,7 +84,7 @@ def source_options(definition: Definition, access: Mapping[str, str]) -> dict[st
 
 
 def finishing(options: Mapping[str, str]) -> dict[str, str]:
-    """Options with which a query completes what was begun, and claims nothing new."""
+    """Options with which a query completes earlier claims, and claims nothing new."""
     return {**options, "finishOnly": "true"}
 
 

@@ -59,7 +59,7 @@ class Compute(Protocol):
 
 
 def run_transform(run: Run, compute: Compute) -> bool:
-    """Whether everything is done; false when it was told to stop before."""
+    """Whether everything was done; false if it was stopped earlier."""
     definition = run.definition
     check_target(definition)
     return run_stream(
@@ -89,7 +89,7 @@ def start_transform(
         for view, entity in views_of(definition).items()
     }
     try:
-        # A function of the operator may return anything.
+        # An operator's function may return a value of any type.
         results: object = compute(spark, rows, others)
     except AnalysisException as error:
         raise OptionError(f"the query cannot be used: {str(error).splitlines()[0]}") from error

@@ -45,7 +45,7 @@ class Work:
         return str(found[0][0]).strip() if found else None
 
     def write_text(self, name: str, text: str) -> None:
-        """Replaces the former text; a crash may leave nothing, but never a part."""
+        """Replace the former text; after a crash there may be none, but never a part of one."""
         frame = self._spark.range(1).select(F.lit(text).alias("value"))
         frame.coalesce(1).write.mode("overwrite").text(self._at(name))
 

@@ -44,7 +44,7 @@ def letters_of(
     receivers are not affected. `filters` are rules, as the bus makes them portable.
     """
     plain = StructType([StructField(name, COLUMNS[name], True) for name in _READ])
-    # Rules may be about every column, and the types of properties are in the message itself.
+    # Rules may use every column, and only the message has the types of properties.
     schema = message_schema(includes_amqp=True) if filters else plain
     reader = spark.read.format("shardbus").options(**access).schema(schema)
     frames: list[DataFrame] = []

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 READ_CHARACTERS_MAX: Final = 1_200
-"""Only so many characters of a text are used."""
+"""Number of characters of a text that are used."""
 MASKED_CHARACTERS_MAX: Final = 300
 
 # Each expression examines a bounded number of characters from any position, so that no text takes
