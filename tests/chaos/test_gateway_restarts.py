@@ -47,9 +47,13 @@ def postgres() -> Iterator[PostgresServer]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("has_tls", "receivers_move"), [(False, False), (False, True), (True, True)],
-    ids=["senders", "all", "all-with-tls"],
-)  # fmt: skip
+    ("has_tls", "receivers_move"),
+    [
+        pytest.param(False, False, marks=pytest.mark.release, id="senders"),
+        pytest.param(False, True, id="all"),
+        pytest.param(True, True, marks=pytest.mark.release, id="all-with-tls"),
+    ],
+)
 def test_applications_notice_no_restart_of_their_gateway_or_database(
     tmp_path: Path, postgres: PostgresServer, has_tls: bool, receivers_move: bool
 ) -> None:

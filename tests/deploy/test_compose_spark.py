@@ -130,7 +130,7 @@ def _answers(port: int) -> bool:
     return True
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_spark_of_the_compose_file_writes_streams_and_reads(
     gateway: Server, tmp_path: Path
 ) -> None:

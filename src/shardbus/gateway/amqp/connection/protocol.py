@@ -115,6 +115,7 @@ class AmqpProtocol(asyncio.Protocol):
         self._is_flush_scheduled = False
         self._settling: list[Inbound] = []
         self._pending_bytes = 0
+        self._unstored_settlements = 0
         self._unfinished_bytes = 0
         self._is_reading_paused = False
         self._is_writing_paused = False
@@ -201,6 +202,9 @@ class AmqpProtocol(asyncio.Protocol):
         self._pending_bytes += size_bytes
         self._totals.pending_bytes += size_bytes
         self._pace_reading()
+
+    def add_settling(self, count: int) -> None:
+        self._unstored_settlements += count
 
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer:
         return self._clock.call_later(self._loop, delay_ms, callback)
@@ -318,7 +322,8 @@ class AmqpProtocol(asyncio.Protocol):
     @property
     def is_answering(self) -> bool:
         """Whether something that the client sent has no answer yet."""
-        return not self._is_leaving and (self._pending_bytes > 0 or bool(self._requests))
+        is_storing = self._pending_bytes > 0 or self._unstored_settlements > 0
+        return not self._is_leaving and (is_storing or bool(self._requests))
 
     def close(self, error: AmqpError) -> None:
         """Send a close and close the transport."""

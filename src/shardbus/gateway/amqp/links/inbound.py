@@ -61,6 +61,10 @@ class Shell(Protocol):
         """
         ...
 
+    def add_settling(self, count: int) -> None:
+        """Add to (or, if negative, subtract from) the settlements that wait to be stored."""
+        ...
+
     def call_later(self, delay_ms: int, callback: Callable[[], None]) -> Timer: ...
 
     def handle(self, events: list[Event]) -> None:

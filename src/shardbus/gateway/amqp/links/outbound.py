@@ -173,6 +173,7 @@ class Outbound:
         try:
             command = settle_command(state, event.tags)
         except Refused as refusal:
+            self._shell.add_settling(len(event.ids))
             confirmation.settled(list(range(len(event.ids))), refusal)
             return
         if command is not None:
@@ -180,6 +181,7 @@ class Outbound:
             confirmation.how = command.how
             if self._throttle is not None:
                 self._throttle.charge(len(event.tags))
+            self._shell.add_settling(len(event.ids))
             self._router.settle(command, confirmation)
 
     def _enlist(self, event: SettlementsReceived, state: TransactionalState) -> None:
@@ -203,6 +205,7 @@ class Outbound:
                 confirmation = _Confirmation(self, event)
                 confirmation.how = RELEASE
                 confirmation.refusal = refusal
+                self._shell.add_settling(len(event.ids))
                 self._router.settle(Settle(RELEASE, event.tags), confirmation)
                 return
             answer = Rejected(amqp_error(refusal))
@@ -221,8 +224,9 @@ class Outbound:
             self._dispatcher.wake(self)
         self._shell.flush_soon()
 
-    def count(self, how: int, answer: Settled | Refused | Unavailable) -> None:
+    def reported(self, count: int, how: int, answer: Settled | Refused | Unavailable) -> None:
         """Count the results of some settlements."""
+        self._shell.add_settling(-count)
         if not isinstance(answer, Settled):
             self._counts.refused(answer, 1)
             return
@@ -262,7 +266,7 @@ class _Confirmation:
         self._echo = echo_of(event.state)
 
     def settled(self, positions: list[int], answer: Settled | Refused | Unavailable) -> None:
-        self._outbound.count(self.how, answer)
+        self._outbound.reported(len(positions), self.how, answer)
         if self._is_settled:
             return
         ids = [self._ids[position] for position in positions]
