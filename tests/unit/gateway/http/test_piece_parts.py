@@ -83,7 +83,7 @@ def test_a_part_out_of_turn_gives_the_piece_up(before: list[int]) -> None:
     for part in before:
         gathering.add(part, b"x")
 
-    assert "send it again" in gathering.refused(2, b"x", STAGE_LOST)
+    assert "send the piece again" in gathering.refused(2, b"x", STAGE_LOST)
     gathering.refused(1, b"x", STAGE_LOST)
 
 
@@ -143,7 +143,7 @@ def test_when_all_room_is_taken_who_has_the_most_makes_room_for_who_has_less() -
 
     assert gathering.add(0, half, key=new) is None
 
-    assert "send it again" in gathering.refused(1, b"x", STAGE_LOST, key=OTHER)
+    assert "send the piece again" in gathering.refused(1, b"x", STAGE_LOST, key=OTHER)
     for client, piece in (("a", 0), ("b", 0), ("b", 1), ("c", 0)):
         assert gathering.add(1, b"", key=(client, 7, "s", piece)) is None
 
