@@ -17,17 +17,16 @@ from spark.tests.storm.transforms import python_storm, sql_storm
 
 SIZE_BYTES: Final = 64
 NOON: Final = datetime(2026, 11, 18, 12, tzinfo=UTC)
-SCHEMA: Final = pa.schema(
-    {
-        "fragment": pa.int32(),
-        "block": pa.int64(),
-        "row": pa.int32(),
-        "event": pa.string(),
-        "event_time": pa.timestamp("us", "UTC"),
-        "sequence_number": pa.int64(),
-        "key": pa.string(),
-    }
-)
+TYPES: Final[dict[str, pa.DataType]] = {
+    "fragment": pa.int32(),
+    "block": pa.int64(),
+    "row": pa.int32(),
+    "event": pa.string(),
+    "event_time": pa.timestamp("us", "UTC"),
+    "sequence_number": pa.int64(),
+    "key": pa.string(),
+}
+SCHEMA: Final = pa.schema([pa.field(name, kind) for name, kind in TYPES.items()])
 
 
 @pytest.mark.release

@@ -172,7 +172,7 @@ def judged(
     return replace(
         found,
         missing=found.missing + _lacking(before, each),
-        twice=found.twice + pc.sum(pc.greater(each["times"], 1)).as_py(),
+        twice=found.twice + sum((times or 0) > 1 for times in each["times"].to_pylist()),
         strangers=found.strangers + _lacking(each, _counted(after)),
     )
 
@@ -191,7 +191,8 @@ def _table(job: Job) -> pa.Table:
 def _counted(records: pa.Table) -> pa.Table:
     """Each record with the number of times that it is there, without nulls."""
     for name in ("sequence_number", "key"):
-        column = records[name].cast(pa.string()).fill_null("")
+        known = records[name].cast(pa.string()).to_pylist()
+        column = pa.array([value or "" for value in known], pa.string())
         records = records.set_column(records.column_names.index(name), name, column)
     times = records.group_by(COLUMNS).aggregate([([], "count_all")])
     return times.rename_columns([*COLUMNS, "times"])
@@ -211,9 +212,8 @@ def _lacking(some: pa.Table, others: pa.Table) -> int:
 
 def _numbers(kept: pa.Table) -> dict[int, int]:
     """The numbers of messages by their sequence numbers, of those whose key is known."""
-    sent = kept.filter(pc.equal(kept["event"], EVENTS[0]))
-    pairs = zip(sent["sequence_number"].to_pylist(), sent["key"].to_pylist(), strict=True)
-    return {sequence_number: int(key) for sequence_number, key in pairs}
+    sent = kept.filter(pc.is_in(kept["event"], pa.array(EVENTS[:1])))
+    return {row["sequence_number"]: int(row["key"]) for row in sent.to_pylist()}
 
 
 def _batches(job: Job) -> int:
