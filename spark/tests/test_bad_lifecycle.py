@@ -149,7 +149,7 @@ def test_figures_that_cannot_be_written_are_told_and_written_later(
     assert [row["enqueued"] for row in whole if row["fragment"] is None] == [FIVE]
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_a_pipeline_without_the_right_says_so_and_continues_when_it_has_it(
     spark: SparkSession, bus: Bus, tmp_path: Path
@@ -168,7 +168,7 @@ def test_a_pipeline_without_the_right_says_so_and_continues_when_it_has_it(
     assert kept(spark, tmp_path) == first + FIVE
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_a_queue_that_is_deleted_midway_leaves_its_records_and_a_new_one_needs_another_path(
     spark: SparkSession, bus: Bus, tmp_path: Path

@@ -122,7 +122,7 @@ WRONG: Final[list[tuple[str, str, str, dict[str, object], str]]] = [
 ]
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_transform_that_cannot_run_says_why_and_goes_on_when_it_is_mended(
     spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
 ) -> None:
@@ -148,7 +148,7 @@ def test_a_transform_that_cannot_run_says_why_and_goes_on_when_it_is_mended(
     assert bus.receive("refused", 1, "receive_and_delete") == []
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_transform_to_a_full_queue_goes_on_when_there_is_room(
     spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
 ) -> None:
@@ -170,7 +170,7 @@ def test_a_transform_to_a_full_queue_goes_on_when_there_is_room(
     assert ids(client, "line") == []
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_transform_whose_target_is_deleted_sends_the_rest_when_it_is_there_again(
     spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
 ) -> None:
@@ -195,7 +195,7 @@ def test_a_transform_whose_target_is_deleted_sends_the_rest_when_it_is_there_aga
     assert ids(client, "code") == []
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_query_with_other_columns_than_its_table_is_refused_and_takes_nothing(
     spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
 ) -> None:

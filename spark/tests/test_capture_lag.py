@@ -46,7 +46,7 @@ def until(bus: Bus, is_so: Callable[[dict[int, int]], bool]) -> dict[int, int]:
     raise AssertionError(f"the lag stays {found}\n{bus.server.output[-2000:]}")
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_a_capture_that_browses_is_behind_by_what_is_sent_while_it_rests(tmp_path: Path) -> None:
     messages: list[Document] = [{"body": str(each)} for each in range(40)]

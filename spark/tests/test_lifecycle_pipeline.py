@@ -27,7 +27,7 @@ lifecycle = true
 """
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_records_are_kept_once_over_restarts_with_figures(
     spark: SparkSession, bus: Bus, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from spark.tests.drivers import TESTS, driver_environment
 from tests.support.ports import free_port
 
 # Each is minutes of clusters that come and go.
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.release
 
 SECRET: Final = "CanaryKeyThatNobodyMayEverSee0123456789abcd="
 STRING: Final = (

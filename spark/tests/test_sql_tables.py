@@ -92,7 +92,7 @@ def _answers(place: Path, *statements: str) -> list[list[list[str]]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 def test_a_table_stays_in_the_catalogue_and_is_queried_and_filled_by_another_driver(
     tmp_path: Path,

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 COUNT: Final = 200
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_a_capture_that_is_stopped_within_a_batch_has_every_message_once(tmp_path: Path) -> None:
     """P4, P9, R31: a stop ends the driver, whatever it does, and the batch keeps its claims; a

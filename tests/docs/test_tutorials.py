@@ -32,7 +32,16 @@ def _notebooks() -> list[str]:
 # Four starts of Spark: minutes, beside other tests on two cores.
 @pytest.mark.long
 @pytest.mark.timeout(NOTEBOOK_TIMEOUT_S + 60)
-@pytest.mark.parametrize("page", sorted({*_notebooks(), TUTORIAL}))
+@pytest.mark.parametrize(
+    "page",
+    [
+        TUTORIAL,
+        *(
+            pytest.param(page, marks=pytest.mark.release)
+            for page in sorted({*_notebooks()} - {TUTORIAL})
+        ),
+    ],
+)
 def test_the_cells_of_a_tutorial_do_what_it_says(page: str, tmp_path: Path) -> None:
     """R33, P1, P3, P4, P9, P11: read, aggregate, write back, capture, replay, transform."""
     text = (ROOT / page).read_text("utf-8")
