@@ -29,7 +29,7 @@ COMPILED := SHARDBUS_EXPECT_COMPILED=1
 PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --custom-compile-command 'make pin' --quiet
 CHECKED := src tests $(wildcard bench) spark setup.py
-INTERPRETED_TESTS := $(wildcard tests/unit tests/model tests/stores/test_[bc]*.py tests/stores/test_model.py)
+INTERPRETED_TESTS := $(wildcard tests/unit tests/model/core tests/stores/test_[bc]*.py tests/stores/test_model.py)
 JS := tests/conformance/js
 GO := tests/conformance/go
 JVM := tests/conformance/java tests/conformance/jms

@@ -102,7 +102,7 @@ def spark(tmp_path: Path) -> Iterator[SparkSession]:
         yield session
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_a_batch_whose_tasks_are_all_killed_leaves_nothing_on_the_bus(
     spark: SparkSession, bus: Bus, tmp_path: Path

@@ -185,7 +185,7 @@ def run_under_kills(bus: Bus, pipelines: Sequence[Pipeline], sender: Sender) -> 
         assert (ended["last_error"], pipeline.waiting()) == ("", 0)
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_a_driver_and_a_bus_that_are_killed_capture_every_message_once(tmp_path: Path) -> None:
     """P4, P9: while senders go on, to Parquet and, with sessions, to Delta; then a stop, after

@@ -71,7 +71,7 @@ class SessionCrowd(Crowd):
         return True
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("kind", "kills", "kill_of_bus", "more"),

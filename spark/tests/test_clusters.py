@@ -17,7 +17,7 @@ from shardbus.app.cli.access import ClientAccess
 from shardbus.app.cli.sas import Credential
 
 # Each is minutes of clusters that come and go.
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.release
 
 LOCAL_CLUSTER: Final = "local-cluster[2,1,1024]"
 KINDS: Final = ("executors", "standalone", "connect")

@@ -55,7 +55,7 @@ def wait_for_rows(bus: Bus) -> None:
         time.sleep(PAUSE_S)
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_what_was_captured_is_replayed_once_by_a_driver_and_a_bus_that_are_killed(
     tmp_path: Path,

@@ -157,7 +157,7 @@ def put_file(directory: Path, name: str, numbers: range) -> None:
     parquet.write_table(table, directory / "rows" / f"{name}.parquet")
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_restored_checkpoint_does_not_lose_rows_without_a_word(
     spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
 ) -> None:

@@ -44,7 +44,7 @@ def test_brokers_that_are_killed_cost_a_capture_nothing(tmp_path: Path) -> None:
     assert field.kills == {Victim.DRIVER: 2, Victim.EXECUTOR: 0, Victim.BROKER: 3, Victim.BUS: 0}
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_an_executor_and_a_broker_that_are_killed_cost_a_sink_nothing(tmp_path: Path) -> None:
     """P3: two executors write, and one of them ends in the middle."""
@@ -116,7 +116,7 @@ def test_a_driver_and_a_bus_that_are_killed_cost_python_nothing(tmp_path: Path) 
     assert field.kills == {**kills, Victim.EXECUTOR: 0, Victim.BROKER: 0}
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(900)
 def test_a_driver_an_executor_a_broker_and_a_bus_that_are_killed_cost_no_record(
     tmp_path: Path,

@@ -28,7 +28,7 @@ def transform(spark, messages):
 """
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_drivers_and_a_bus_that_are_killed_transform_every_message_once(tmp_path: Path) -> None:
     """P9: SQL to a queue, and Python to a table, while senders go on."""

@@ -65,8 +65,15 @@ def looked_at(portal: Portal) -> Iterator[str]:
             yield f"{name}: {alert}"
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [WIDE, NARROW])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (WIDE, "light"),
+        (NARROW, "dark"),
+        pytest.param(WIDE, "dark", marks=pytest.mark.release),
+        pytest.param(NARROW, "light", marks=pytest.mark.release),
+    ],
+)
 def test_every_page_is_accessible_and_fits(
     browser: Browser, town: Server, width: int, theme: Theme
 ) -> None:

@@ -19,7 +19,7 @@ def is_sending(server: ProcessServer) -> bool:
     return run(server, "send", "orders", "x")[0] == 0
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.parametrize("is_killed", [False, True], ids=["paused", "killed"])
 def test_a_broker_that_is_out_fails_the_backup_and_holds_nobody_up(
     tmp_path: Path, is_killed: bool

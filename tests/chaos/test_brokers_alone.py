@@ -91,7 +91,7 @@ async def schedule(connection_string: str) -> None:
             await sender.schedule_messages(message, due)
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_broker_alone_publishes_and_forwards_what_becomes_due(tmp_path: Path, url: str) -> None:
     """R27, R40: it takes the slots of a node that was killed, and nobody tells it the topics."""
     with cluster(tmp_path, [url], "a") as [node]:

@@ -123,7 +123,7 @@ def test_a_node_whose_clock_is_an_hour_away_does_not_join(
     assert (" s ahead of" if ahead_s > 0 else " s behind") in node.output
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_cluster_with_certificates_loses_a_node_and_gets_it_back_with_a_new_one(
     tmp_path: Path, urls: list[str]
 ) -> None:
@@ -198,7 +198,7 @@ async def _lose(applications: Applications, lose: object, others: list[Node]) ->
         await asyncio.sleep(CALM_S)
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_paused_node_changes_nothing_when_it_wakes(tmp_path: Path, urls: list[str]) -> None:
     """R40"""
     with cluster(tmp_path, urls, "a", "b", "c") as nodes:

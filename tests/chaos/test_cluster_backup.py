@@ -37,7 +37,7 @@ def urls() -> Iterator[list[str]]:
         postgres.remove()
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_live_backup_of_two_databases_is_one_moment_of_both(
     tmp_path: Path, urls: list[str]
 ) -> None:

@@ -25,7 +25,7 @@ def _wait_for(node: Node, is_so: Callable[[str], bool]) -> str:
         time.sleep(0.2)
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_commit_that_waits_for_a_standby_is_told(tmp_path: Path) -> None:
     """The primary answers reads, and stores nothing: a server that looks alive."""
     with (

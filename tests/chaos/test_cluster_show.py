@@ -27,7 +27,7 @@ STOP_S = 60.0
 MESSAGES = 40
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_the_cluster_that_make_starts_serves_loses_a_broker_and_stops(tmp_path: Path) -> None:
     """R41"""
     needed_binaries()

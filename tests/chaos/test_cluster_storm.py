@@ -315,7 +315,7 @@ def test_a_disk_is_filled_to_its_last_byte(tmp_path: Path) -> None:
     assert (tmp_path / "ballast").stat().st_size == size
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_storm_that_is_cut_short_judges_what_it_has_seen() -> None:
     """Whole, but for the number of its faults, so that it can be trusted when it is needed."""
     command = [sys.executable, "-m", "tests.chaos.cluster_storm", "--in-turn", "--lasts", "2"]

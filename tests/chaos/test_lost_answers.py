@@ -93,7 +93,7 @@ def doubled(bodies: list[str]) -> list[str]:
     return [body for body, count in Counter(bodies).items() if count > 1]
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_killed_broker_doubles_nothing_and_busy_is_never_said_of_what_is_stored(
     tmp_path: Path,
 ) -> None:

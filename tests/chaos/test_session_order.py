@@ -65,7 +65,7 @@ async def _kill_beside(work: Work, postgres: PostgresServer, nodes: list[Node]) 
     await work.run(asyncio.create_task(kill()))
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.parametrize(("prefetched", "count"), EACH)
 def test_sessions_are_in_order_while_every_node_restarts(
     tmp_path: Path, prefetched: int, count: int

@@ -50,7 +50,7 @@ def nodes(tmp_path: Path, url: str) -> Iterator[list[Node]]:
             node.close()
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_rolling_upgrade_from_the_last_release_loses_and_doubles_nothing(
     nodes: list[Node],
 ) -> None:

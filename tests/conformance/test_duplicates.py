@@ -132,7 +132,7 @@ async def test_where_duplicates_are_not_detected_none_is_dropped(sdk: Sdk, queue
         assert sorted(texts(await receiver.peek(10))) == ["first", "second"]
 
 
-@pytest.mark.long
+@pytest.mark.release
 async def test_an_id_is_free_again_when_the_window_has_passed_since_it_was_accepted(
     administration: ServiceBusAdministrationClient,
     sdk: Sdk,

@@ -17,7 +17,7 @@ SEED: Final = 20_261_117
 KILLS: Final = 4
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_batch_is_whole_or_not_there_whichever_broker_dies(tmp_path: Path) -> None:
     """R49: all or none, in the order of each key, and each duplicate dropped once."""
     with process_server(tmp_path / "data", restart_ms=200) as server:

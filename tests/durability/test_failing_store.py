@@ -57,7 +57,7 @@ def failing_disk_case(tmp_path: Path) -> Iterator[Case]:
         yield Case(server, disk, "the disk failed to read or write")
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_one_store_that_cannot_be_written_stops_nobody_else(tmp_path: Path) -> None:
     """R14-R17, R29. A disk that is merely full is another matter: see test_full_disk."""
     with failing_disk_case(tmp_path) as case:

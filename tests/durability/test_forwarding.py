@@ -87,7 +87,7 @@ def _connected(server: Server) -> AbstractAsyncContextManager[AmqpClient]:
 
 @pytest.mark.parametrize(
     ("options", "kills"),
-    [((), KILLS), pytest.param(("--broker-processes",), 2, marks=pytest.mark.long)],
+    [((), KILLS), pytest.param(("--broker-processes",), 2, marks=pytest.mark.release)],
     ids=["one", "processes"],
 )
 def test_messages_that_are_forwarded_are_neither_lost_nor_doubled(

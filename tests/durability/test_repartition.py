@@ -329,7 +329,7 @@ def test_a_server_that_is_killed_while_it_repartitions_loses_nothing(
 @pytest.mark.parametrize(
     ("options", "is_stormy"),
     [
-        pytest.param((), False, marks=pytest.mark.long, id="calm-one process"),
+        pytest.param((), False, marks=pytest.mark.release, id="calm-one process"),
         pytest.param(
             ("--broker-processes",), False, marks=pytest.mark.release, id="calm-processes"
         ),

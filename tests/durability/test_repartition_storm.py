@@ -26,7 +26,7 @@ def _plan(victim: str, phases: tuple[str, ...]) -> Plan:
 
 # The SDK leaves sockets behind that it could not connect.
 @pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore:loop is closed")
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("victim", "phases", "options"),
     [

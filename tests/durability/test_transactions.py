@@ -42,7 +42,7 @@ async def _until_killed(server: Server, way: tuple[str, str], dice: random.Rando
 
 @pytest.mark.parametrize(
     ("options", "kills"),
-    [((), 3), pytest.param(("--broker-processes",), 2, marks=pytest.mark.long)],
+    [((), 3), pytest.param(("--broker-processes",), 2, marks=pytest.mark.release)],
 )
 def test_messages_that_move_in_transactions_are_conserved(
     tmp_path: Path, options: tuple[str, ...], kills: int

@@ -40,8 +40,8 @@ def records(simulation: Simulation) -> list[tuple[list[Rows], Counter[tuple[int,
     [
         (run_recorded, range(1, 3)),
         (run_linked_recorded, range(1, 3)),
-        pytest.param(run_recorded, range(3, 7), marks=pytest.mark.long),
-        pytest.param(run_linked_recorded, range(3, 5), marks=pytest.mark.long),
+        pytest.param(run_recorded, range(3, 7), marks=pytest.mark.release),
+        pytest.param(run_linked_recorded, range(3, 5), marks=pytest.mark.release),
     ],
 )
 def test_the_stored_records_give_the_stored_state(

@@ -73,7 +73,7 @@ def test_every_promise_is_kept(seed: int) -> None:
     assert failure is None, failure
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_one_seed_is_one_history_in_every_process() -> None:
     command = [sys.executable, "-c", DIGEST.format(seed=2)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

@@ -80,7 +80,7 @@ def _blocks(case: PostgresCase) -> Counter[str]:
     return found
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_commits_under_a_held_snapshot_cost_little_more(postgres_case: PostgresCase) -> None:
     """R39: a share of what is held, and not all of it."""
     pen = Pen(FragmentId(8, 0))

@@ -136,7 +136,7 @@ def test_a_damaged_block_is_told() -> None:
     assert read.numbers == [1, 3] and read.damaged == [2]
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_old_and_many_records_are_dropped() -> None:
     """P8: bounded by size and by age, whatever comes."""
     journal = Journal(None, 1_000, is_on=True)
