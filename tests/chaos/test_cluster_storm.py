@@ -108,7 +108,7 @@ def test_the_story_of_an_open_message_is_told() -> None:
     name = ("sessions-s", 0)
     book.left = {name: "in the queue (state active)"}
 
-    with pytest.raises(NotJudged, match=r"received by one at 2[.]0 s, the lock was lost"):
+    with pytest.raises(NotJudged, match=r"one at 2[.]0"):
         book.check()
     assert judge(a_storm(), a_book(accepted=5, received=5), book) == NOT_JUDGED
     book.left = "the queue does not answer"
@@ -134,7 +134,7 @@ def test_a_free_message_and_a_locked_one_are_told_apart() -> None:
 def test_a_message_that_nobody_received_and_no_queue_has_is_lost() -> None:
     book = HolderBook()
     book.accepted["shared-l"].append(0)
-    with pytest.raises(AssertionError, match="lost: shared-l:0 was not received; it is not in the"):
+    with pytest.raises(AssertionError, match="shared-l:0"):
         book.check()
     assert judge(a_storm(), a_book(accepted=5, received=5), book) == 1
 

@@ -312,7 +312,7 @@ async function handled(receiver, wanted, handle, options) {
   const errors = [];
   let left = wanted;
   await new Promise((resolve, reject) => {
-    setTimeout(() => reject(new Error(`${left} messages did not come: ${errors}`)), 30_000).unref();
+    setTimeout(() => reject(new Error(`${left} messages did not come: ${errors}`)), 60_000).unref();
     receiver.subscribe(
       {
         processMessage: async (message) => {
@@ -334,9 +334,9 @@ async function handled(receiver, wanted, handle, options) {
 }
 
 async function autoRenew(world, isPartitioned) {
-  const { queue, sender, receiver } = await world.open(isPartitioned, { lockDuration: "PT5S", maxDeliveryCount: 1 });
+  const { queue, sender, receiver } = await world.open(isPartitioned, { lockDuration: "PT10S", maxDeliveryCount: 1 });
   await sender.sendMessages(Array.from({ length: IN_WORK }, (_, body) => ({ body })));
-  const slowly = () => sleep(8000);
+  const slowly = () => sleep(14000);
   assert.deepEqual(await handled(receiver, IN_WORK, slowly, { maxConcurrentCalls: IN_WORK }), []);
   assert.equal((await world.administration.getQueueRuntimeProperties(queue)).totalMessageCount, 0);
 }

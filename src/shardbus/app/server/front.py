@@ -164,13 +164,12 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
             opened.append(listener)
             return await listener.listen(settings.host, port)
 
-        ports = Ports(
+        ports = facts.ports = Ports(
             amqp=await listen(served.everything, settings.amqp_port),
             http=await listen(served.web, settings.http_port),
             tls=await listen(served.secure, settings.tls_port) if settings.tls_port else 0,
             flight=flight_port(settings),
         )
-        facts.ports = ports
         if ports.flight:
             lanes.append(_bulk_lane(settings, facts, bus, metrics))
         garbage.calm()
