@@ -293,8 +293,8 @@ def test_a_killed_move_continues(source: Path, database: str, tmp_path: Path) ->
         process = subprocess.Popen(
             [*command, "--to", database], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        # The first ones die while they start, the later ones a little further on.
-        deadline = time.monotonic() + 0.4 + attempt * 0.15
+        # The first ones die while they start, the later ones further on, however slow the machine.
+        deadline = time.monotonic() + 0.4 * 1.15**attempt
         while process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
         if process.poll() is None:
