@@ -18,9 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from shardbus.app.cli.main import main
 from tests.chaos.balancer import Balancer
 from tests.chaos.nodes import KEYS, QUEUE, SLOTS, Applications, Node, cluster, wait_until_even
 from tests.chaos.sessions import QUEUE as SESSIONS
@@ -48,36 +46,25 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.mark.release
-@pytest.mark.parametrize(
-    ("has_tls", "receivers_move"),
-    [
-        pytest.param(False, False, id="senders"),
-        pytest.param(False, True, id="all"),
-        pytest.param(True, True, id="all-with-tls"),
-    ],
-)
+@pytest.mark.parametrize("receivers_move", [False, True], ids=["senders", "all"])
 def test_applications_notice_no_restart_of_their_gateway_or_database(
-    tmp_path: Path, postgres: PostgresServer, has_tls: bool, receivers_move: bool
+    tmp_path: Path, postgres: PostgresServer, receivers_move: bool
 ) -> None:
     """R42: nothing is lost, stored or completed twice, and the SDK retries all errors itself."""
     url = postgres.tcp_url(postgres.new_database())
-    shown = _certificate(tmp_path / "tls") if has_tls else ()
     with ExitStack() as stack:
         [broker] = stack.enter_context(cluster(tmp_path, [url], "broker"))
         create_queue(broker, QUEUE, LockDuration=f"PT{LOCK_S}S")
         create_queue(broker, SESSIONS, RequiresSession="true")
-        doors = [Node(name, tmp_path, [url], "--roles", "gateway", *shown) for name in ("c", "d")]
+        doors = [Node(name, tmp_path, [url], "--roles", "gateway") for name in ("c", "d")]
         for door in doors:
             stack.callback(door.close)
             door.start()
         balancer = Balancer([door.amqp_port for door in doors])
         at = doors[0].connection_string.replace(str(doors[0].amqp_port), str(balancer.port))
-        if has_tls:
-            at = at.replace("UseDevelopmentEmulator=true;", "")
-        trusted = tmp_path / "tls" / "ca.pem" if has_tls else None
         receivers = at if receivers_move else broker
-        applications = Applications(at, receivers, wait_s=RETRIED_S, trusted=trusted)
-        work = Work(at, 0, 1, trusted)
+        applications = Applications(at, receivers, wait_s=RETRIED_S)
+        work = Work(at, 0, 1)
 
         asyncio.run(_worked(work, applications, balancer, doors, broker, postgres))
 
@@ -97,13 +84,6 @@ async def _worked(
     async with balancer.serving():
         restarting = _restart(applications, balancer, doors, broker, postgres)
         await work.run(asyncio.create_task(restarting))
-
-
-def _certificate(directory: Path) -> tuple[str, ...]:
-    done = CliRunner().invoke(main, ["cert", "--name", "localhost", "--out", str(directory)])
-    assert done.exit_code == 0, done.output
-    own = {"--tls-cert": "server.pem", "--tls-key": "server-key.pem"}
-    return tuple(word for option, name in own.items() for word in (option, str(directory / name)))
 
 
 async def _restart(
