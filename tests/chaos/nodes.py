@@ -271,15 +271,13 @@ class Applications:
         receivers: Node | str,
         wait_s: float = 1.0,
         again_s: float | None = None,
-        trusted: Path | None = None,
     ) -> None:
-        """At the gateway of a node, or where a connection string says; `trusted` are certificates.
+        """At the gateway of a node, or where a connection string says.
 
         The SDK repeats a receive that failed for `wait_s`, and fails then. After a send that failed
         it waits for `again_s`, by default for 1.6 s, and sends again.
         """
         self._again_s = again_s
-        self._trusted = None if trusted is None else str(trusted)
         self._wait_s = wait_s
         self.book = Book()
         self._senders = _connection_string(senders)
@@ -367,11 +365,10 @@ class Applications:
             retry_mode="fixed",
             retry_backoff_factor=self._again_s,
             retry_total=20,
-            connection_verify=self._trusted,
         )
 
     def _client(self, at: str) -> ServiceBusClient:
-        return ServiceBusClient.from_connection_string(at, connection_verify=self._trusted)
+        return ServiceBusClient.from_connection_string(at)
 
     def _is_behind(self, key: str) -> bool:
         """Whether the receiver has so much to catch up with that the end would take long."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from azure.servicebus import ServiceBusMessage
@@ -62,13 +61,10 @@ class Ledger:
 class Work:
     """A sender and a receiver for each session."""
 
-    def __init__(
-        self, at: Node | str, prefetched: int, count: int, trusted: Path | None = None
-    ) -> None:
-        """At the gateway of a node, or at a connection string; `trusted` are certificates."""
+    def __init__(self, at: Node | str, prefetched: int, count: int) -> None:
+        """At the gateway of a node, or at a connection string."""
         self.ledger = Ledger()
         self._connection = at if isinstance(at, str) else at.connection_string
-        self._trusted = None if trusted is None else str(trusted)
         self._prefetched = prefetched
         self._count = count
         self._is_sending = True
@@ -89,9 +85,7 @@ class Work:
             await asyncio.gather(*sending, *receiving)
 
     def _client(self) -> ServiceBusClient:
-        return ServiceBusClient.from_connection_string(
-            self._connection, connection_verify=self._trusted
-        )
+        return ServiceBusClient.from_connection_string(self._connection)
 
     async def _send(self, session: str) -> None:
         client = self._client()
