@@ -97,23 +97,15 @@ class PostgresServer:
         """Start it, and wait until it answers; `options` are for `postgres`."""
         if not is_same_port:
             self.port = free_port()
-        with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command(
-                    "postgres", "-D", str(self.data), "-k", str(self.directory),
-                    "-p", str(self.port), *options,
-                ),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=self.directory,
-                # Ctrl-C is for us, who may still need the server.
-                start_new_session=True,
-            )  # fmt: skip
         deadline = time.monotonic() + START_S
+        process = self._launch(options)
         while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise AssertionError(f"PostgreSQL does not start: {self.log()}")
+            if process.poll() is not None:
+                if not self._is_hindered():
+                    raise AssertionError(f"PostgreSQL does not start: {self.log()}")
+                process = self._launch(options)
             time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
@@ -174,6 +166,27 @@ class PostgresServer:
 
     def drop_database(self, name: str) -> None:
         self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def _launch(self, options: tuple[str, ...]) -> subprocess.Popen[bytes]:
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command(
+                    "postgres", "-D", str(self.data), "-k", str(self.directory),
+                    "-p", str(self.port), *options,
+                ),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                # Ctrl-C is for us, who may still need the server.
+                start_new_session=True,
+            )  # fmt: skip
+        return self._process
+
+    def _is_hindered(self) -> bool:
+        """Whether it ended because processes of the server that was killed have not ended yet."""
+        last = [line for line in self.log().splitlines() if "FATAL:" in line][-1:]
+        return any("pre-existing shared memory block" in line for line in last)
 
     def _answers(self) -> bool:
         try:
