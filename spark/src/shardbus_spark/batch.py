@@ -74,14 +74,7 @@ class BatchReader(DataSourceReader):
         # Spark adds a partition of its own where there is nothing to read.
         if not isinstance(partition, Share):
             return iter(())
-        rows = read_tickets(
-            partition.address,
-            partition.tickets,
-            columns_read(self._columns),
-            span=self._options.span,
-            fails_on_data_loss=self._options.fails_on_data_loss,
-        )
-        return with_json(rows, self._columns, self._options.body_schema)
+        return rows_of(partition, self._options, self._columns)
 
     def _bounds(self, part: FragmentState) -> tuple[int, int]:
         ending = self._options.ending
@@ -89,6 +82,20 @@ class BatchReader(DataSourceReader):
         if stop == LATEST_NUMBER:
             stop = part.next
         return start_of(part, self._options.starting), min(stop, part.next)
+
+
+def rows_of(
+    share: Share, options: SourceOptions, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a Spark partition."""
+    rows = read_tickets(
+        share.address,
+        share.tickets,
+        columns_read(columns),
+        span=options.span,
+        fails_on_data_loss=options.fails_on_data_loss,
+    )
+    return with_json(rows, columns, options.body_schema)
 
 
 def start_of(part: FragmentState, starting: str | dict[int, int]) -> int:

@@ -13,8 +13,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from shardbus_spark.batch import begins_oldest, browse_pieces, check_offsets, start_of
-from shardbus_spark.bodies import columns_read, with_json
+from shardbus_spark.batch import begins_oldest, browse_pieces, check_offsets, rows_of, start_of
 from shardbus_spark.entity import EntityState, FragmentState, describe_whole, news
 from shardbus_spark.errors import DataLoss, OptionError, Unavailable
 from shardbus_spark.gathering import Gathering
@@ -33,7 +32,7 @@ from shardbus_spark.offsets import (
 )
 from shardbus_spark.options import SourceOptions
 from shardbus_spark.planning import PIECE_ROWS_MIN, Share, partitions_for, shares
-from shardbus_spark.reading import LOSS_ADVICE, client_for, read_tickets
+from shardbus_spark.reading import LOSS_ADVICE, client_for
 
 log = logging.getLogger(__name__)
 
@@ -125,14 +124,7 @@ class BrowseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
-        rows = read_tickets(
-            partition.address,
-            partition.tickets,
-            columns_read(self._columns),
-            span=self._options.span,
-            fails_on_data_loss=self._options.fails_on_data_loss,
-        )
-        return with_json(rows, self._columns, self._options.body_schema)
+        return rows_of(partition, self._options, self._columns)
 
     def commit(self, end: Offset) -> None:
         """Nothing to do: the bus has nothing to forget."""

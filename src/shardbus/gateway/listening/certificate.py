@@ -42,7 +42,7 @@ class ServedCertificate:
         self._find = find
         self._clock = clock
         self._files = find()
-        self._stamp = _stamp(self._files)
+        self._stamp = stamp_of(*self._files)
         self.context = checked_context(*self._files, now_ms=clock.now_ms())
 
     async def follow(self, protocols: Sequence[Protocols], told: asyncio.Event) -> None:
@@ -63,7 +63,7 @@ class ServedCertificate:
         try:
             if is_told:
                 self._files = self._find()
-            stamp = _stamp(self._files)
+            stamp = stamp_of(*self._files)
             if stamp == self._stamp and not is_told:
                 return False
             self._stamp = stamp
@@ -128,10 +128,10 @@ def _unreadable(what: str, path: Path, error: OSError) -> Unavailable:
     return Unavailable(f"The {what} {path} cannot be read: {error.strerror or error}.")
 
 
-def _stamp(files: tuple[Path, Path]) -> Stamp:
-    """Changes when a file is written or replaced, also through a link."""
+def stamp_of(*paths: Path) -> Stamp:
+    """A value that changes if a file is written or replaced, even if its path is a link."""
     stamps: list[tuple[int, int, int]] = []
-    for path in files:
+    for path in paths:
         try:
             about = path.stat()
         except OSError:

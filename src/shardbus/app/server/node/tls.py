@@ -26,6 +26,7 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.remote.tls_words import tls_words
 from shardbus.broker.wire.codec import encode
 from shardbus.broker.wire.frames import Reject
+from shardbus.gateway.listening.certificate import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +48,6 @@ EXPIRY_WARNED_DAYS: Final = 30
 _FILE_BYTES_MAX: Final = 256 * 1024
 
 NewProtocol = Callable[[], asyncio.Protocol]
-Stamp = tuple[tuple[int, int, int], ...]
 
 
 @final
@@ -56,7 +56,7 @@ class _Files:
 
     def __init__(self, directory: Path, role: str, now_ms: int) -> None:
         authority, certificate, key = (_found(directory, n) for n in (AUTHORITY, CERTIFICATE, KEY))
-        self.stamp = _stamp(authority, certificate, key)
+        self.stamp = stamp_of(authority, certificate, key)
         names = _checked_names(authority, certificate, key, now_ms)
         found = [name for name in names if name.role == role]
         if not found:
@@ -92,7 +92,7 @@ class NodeTls:
     def refresh(self) -> bool:
         """Read the files again if they changed; returns whether the certificate is a new one."""
         try:
-            stamp = _stamp(*(_found(self._directory, n) for n in (AUTHORITY, CERTIFICATE, KEY)))
+            stamp = stamp_of(*(_found(self._directory, n) for n in (AUTHORITY, CERTIFICATE, KEY)))
             if stamp in (self._files.stamp, self._refused):
                 return False
             # Logged once, not for each connection.
@@ -384,16 +384,3 @@ def _read(path: Path) -> bytes:
             return file.read(_FILE_BYTES_MAX)
     except OSError as error:
         raise Usage(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _stamp(*paths: Path) -> Stamp:
-    """A value that changes if the file is written or replaced, even if the path is a link."""
-    stamps: list[tuple[int, int, int]] = []
-    for path in paths:
-        try:
-            about = path.stat()
-        except OSError:
-            stamps.append((0, 0, 0))
-        else:
-            stamps.append((about.st_ino, about.st_mtime_ns, about.st_size))
-    return tuple(stamps)
