@@ -28,6 +28,7 @@ from tests.support.server import Server, running_server
 NAME: Final = "orders"
 KEYS: Final = 20
 BACKLOG: Final = 400
+PREFETCHED: Final = 50
 # Between two messages of a sender, so that the receivers catch up on a slow machine.
 PAUSE_S: Final = 0.03
 SETTLED_S_MAX: Final = 90.0
@@ -74,7 +75,9 @@ class Courier:
             with suppress(ServiceBusError, OSError, ValueError):
                 async with (
                     ServiceBusClient.from_connection_string(server.connection_string) as client,
-                    client.get_queue_receiver(NAME) as receiver,
+                    # Without prefetching, the SDK releases what arrives between two calls and
+                    # keeps what comes after it.
+                    client.get_queue_receiver(NAME, prefetch_count=PREFETCHED) as receiver,
                 ):
                     while not self._ledger.is_over:
                         found = await receiver.receive_messages(50, max_wait_time=0.5)
@@ -110,7 +113,10 @@ class SessionCourier(Courier):
                 async with (
                     ServiceBusClient.from_connection_string(server.connection_string) as client,
                     client.get_queue_receiver(
-                        NAME, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=2
+                        NAME,
+                        session_id=NEXT_AVAILABLE_SESSION,
+                        max_wait_time=2,
+                        prefetch_count=PREFETCHED,
                     ) as receiver,
                 ):
                     await self._serve(receiver)

@@ -177,8 +177,11 @@ def test_neither_what_was_moved_nor_what_is_incomplete_is_served(
 
     _refuses(stores_of(source), "was moved to")
     contents(stores_of(source, database))
+    # As after a kill of a run that could not say that it had ended.
     again = run(*arguments)
-    assert again.exit_code == 1 and "was moved to" in again.stderr
+    assert again.exit_code == 0 and "all of them compared" in again.stdout
+    elsewhere = run("--from", f"sqlite:{source}", "--to", f"sqlite:{source.parent / 'elsewhere'}")
+    assert elsewhere.exit_code == 1 and "was moved to" in elsewhere.stderr
 
     assert run("--from", f"sqlite:{source}", "--release").exit_code == 0
     contents(stores_of(source))

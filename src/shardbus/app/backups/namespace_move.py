@@ -138,7 +138,7 @@ class _Move:
         with _unserved(self._source.data_dir, self._from):
             mark = self._begun()
             if self._has_arrived(mark):
-                # An earlier run was interrupted before its last step.
+                # An earlier run was interrupted before its last step, or before it could say so.
                 tallies = tallied(self._from, "examining")
             else:
                 self._check_directory()
@@ -147,7 +147,8 @@ class _Move:
                     tallies = tallied(self._from, "examining")
                     self._refuse_damage(tallies)
                     self._transfer(mark, tallies)
-            self._from.put_mark(mark.with_state(LEFT, _now_ms()))
+            if mark.state != LEFT:
+                self._from.put_mark(mark.with_state(LEFT, _now_ms()))
         return self._told(mark, tallies)
 
     def _begun(self) -> Mark:
@@ -158,7 +159,8 @@ class _Move:
         if found is None or found.state == ARRIVED:
             move_id = secrets.token_hex(MOVE_ID_BYTES)
             return Mark(move_id, LEAVING, self._target.shown, _now_ms())
-        if found.state != LEAVING or found.other != self._target.shown:
+        is_whole = found.state == LEFT and self._has_arrived(found)
+        if found.other != self._target.shown or not (found.state == LEAVING or is_whole):
             found.refuse(self._source.shown)
         return found
 
