@@ -17,7 +17,7 @@ from shardbus.app.cli.access import ClientAccess
 from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
 from shardbus.app.cli.missing import SUBSCRIPTION, TOPIC
-from shardbus.app.pipelines.launching import missing_libraries
+from shardbus.app.pipelines.driver_inputs import missing_libraries
 from shardbus.app.server.setting import ENVIRONMENT_PREFIX
 from shardbus.core import errors as core_errors
 from shardbus.rules.filter import SqlFilter
