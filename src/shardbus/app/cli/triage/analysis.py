@@ -134,7 +134,10 @@ def read_report(out: Path) -> Document:
             f"{file} cannot be read ({error}): name a directory that an earlier --out has written"
         ) from error
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise Usage(f"{file} is not a report of this version: create it again")
+        raise Usage(
+            f"{file} is not a report of this version: run the command without --from, and with "
+            f"--out {out}"
+        )
     return document
 
 
@@ -147,9 +150,15 @@ def kept_report(api: ApiClient, out: Path, entities: Sequence[str]) -> Document:
     known = report.get("entities")
     for name in entities:
         if not isinstance(known, list) or name not in known:
-            raise Usage(f"the report in {out} is not about {name}: create one with --out")
+            raise Usage(
+                f"the report in {out} is not about {name}: leave out --from, or name the report of "
+                f"{name}"
+            )
         if str(api.get(f"entities/{name}").get("created_at")) > str(report.get("made_at")):
-            raise Refused(f"{name} was created after the report in {out}: create another")
+            raise Refused(
+                f"{name} was created after the report in {out}, which is about other messages: "
+                "leave out --from, and give --out for a report of the present ones"
+            )
     return report
 
 
