@@ -355,7 +355,7 @@ def _moments(starts: Sequence[int]) -> Iterable[str]:
 
 
 def _lines(values: Sequence[int], is_known: Sequence[bool], top: int, tone: int) -> Iterable[str]:
-    """A line for each run of known values; a run of one value is a short line."""
+    """One line for each run of neighbouring known values; a single value is a short line."""
     places = [place for place, known in enumerate(is_known) if known]
     runs: list[list[int]] = []
     for place in places:
