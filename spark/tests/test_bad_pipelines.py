@@ -32,7 +32,7 @@ from shardbus_spark.pipelines.streaming import source_options
 from shardbus_spark.pipelines.transform import Compute, check_target, start_transform
 from shardbus_spark.schema import AMQP_COLUMN, COLUMNS
 from shardbus_spark.tables import read_captured
-from shardbus_spark.triage.letters import letters_of
+from shardbus_spark.triage.grouping import letters_of
 
 KEY: Final = "bm9ib2R5IG1heSBkbyBtb3JlIHdpdGggdGhpcyBrZXk="
 RIGHTS: Final = ("Send", "Listen")

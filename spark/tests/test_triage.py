@@ -13,7 +13,7 @@ from spark.tests.bus import Bus
 
 from shardbus.app.cli.triage.analysis import filters_of, numbers_of
 from shardbus_spark.pipelines.events import error_text
-from shardbus_spark.triage.letters import letters_of
+from shardbus_spark.triage.grouping import letters_of
 from shardbus_spark.triage.report import Report, report_of
 
 ENTITIES: Final = """

@@ -110,7 +110,7 @@ def start_of(part: FragmentState, starting: str | dict[int, int]) -> int:
 
 
 def begins_oldest(fragment: int, options: SourceOptions) -> bool:
-    """Whether lifecycle records of a fragment are read from the oldest that there is."""
+    """Whether the read begins with the oldest lifecycle record of a fragment."""
     starting = options.starting
     if isinstance(starting, dict):
         starting = EARLIEST if starting.get(fragment, EARLIEST_NUMBER) == EARLIEST_NUMBER else ""

@@ -1,7 +1,8 @@
 """`spark.readStream` with mode=browse: new messages as they come, without disturbing receivers.
 
 With table=lifecycle: lifecycle records, by the numbers of their blocks (P8). Fragments drop the
-oldest records; a stream that is too slow for that is told so.
+oldest records; a stream that has not read them by then ends with DataLoss, or continues without
+them.
 """
 
 from __future__ import annotations

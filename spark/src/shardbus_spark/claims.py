@@ -60,8 +60,8 @@ class Claims:
     def open(self) -> None:
         """Load the state of the reader; Unavailable unless every fragment answers."""
         answer = self._act("open", {"lease_ms": self._lease_ms})
-        if answer["missing"]:
-            raise Unavailable(f"fragments of {self._entity} are unreachable: {answer['missing']}")
+        if out := _objects(answer, "missing"):
+            raise Unavailable(self._unreachable(out))
         self.incarnation = str(answer["incarnation"])
         self._fragments = {
             _number(part, "number"): _Known(
@@ -78,7 +78,7 @@ class Claims:
         """Renew the claims; Unavailable unless every fragment answers."""
         answer = self._act("keep", {}, retry_s=0.0, timeout_s=KEEP_TIMEOUT_S)
         if answer.get("missing"):
-            raise Unavailable(f"fragments of {self._entity} are unreachable: {answer['missing']}")
+            raise Unavailable(self._unreachable(_objects(answer, "missing")))
 
     def completed(self) -> dict[int, int]:
         """The claims after these are still to be read; lost claims are skipped."""
@@ -210,7 +210,7 @@ class Claims:
                     left[number] = 0
             for part in out:
                 left[_number(part, "number")] = 0
-        return made, f"fragments are unreachable: {missing}" if missing else ""
+        return made, self._unreachable(missing) if missing else ""
 
     def complete(self, ordinals: Mapping[int, int]) -> None:
         """Complete the claims up to these ordinals; completed ones are not asked for again."""
@@ -221,9 +221,17 @@ class Claims:
         completed, out = _objects(answer, "completed"), _objects(answer, "missing")
         self._note_completed(completed)
         if out:
-            raise Unavailable(f"fragments are unreachable: {out}")
+            raise Unavailable(self._unreachable(out))
         told = [_number(part, "fragment") for part in completed]
         _check_answered([part["fragment"] for part in behind], told, "complete")
+
+    def _unreachable(self, missing: list[Document]) -> str:
+        """Names the fragments that did not answer, and the reason of the first."""
+        numbers = sorted({_number(part, "number") for part in missing})
+        return (
+            f"fragments {numbers} of {self._entity} are unreachable ({missing[0].get('message')}): "
+            "try again later"
+        )
 
     def _behind(self, ordinals: Mapping[int, int]) -> list[Document]:
         """Those of these that are not known to be completed."""

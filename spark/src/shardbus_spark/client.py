@@ -255,12 +255,12 @@ class Client:
         is_past: bool = False,
     ) -> Put:
         """Put rows on the bus, durably and invisible until `publish`; returns their count and
-        fingerprint. Past rows, for a subscription, have the numbers of messages of its topic.
+        fingerprint. With `is_past`, the rows are for a subscription, and have the sequence numbers
+        that its topic gave to the messages.
 
-        They are sent in chunks. Each chunk is a stream that takes a place of the bulk lane only
-        while it is sent, not while rows are made; one is on its way while the next is collected. A
-        chunk that fails without an answer is put again, for as long as `wait_s`: the bus keeps what
-        it already has of it.
+        The rows are sent in chunks. Each chunk is a stream of its own, so it takes a place of the
+        bulk lane only while it is sent; the next chunk is collected meanwhile. A chunk that gets no
+        answer is sent again, for at most `wait_s`: the bus stores no row of it twice.
         """
         put = Put()
         with ThreadPoolExecutor(1) as sender:

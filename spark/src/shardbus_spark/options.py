@@ -83,7 +83,7 @@ OF_BROWSING: Final = (
     "startingTimestamp",
     "endingTimestamp",
 )
-# What messages have, and lifecycle records have not.
+# Options for messages, which cannot be used for lifecycle records.
 OF_MESSAGES: Final = (
     "states",
     "maxRowsPerTrigger",
@@ -154,7 +154,7 @@ class SourceOptions:
 
     @property
     def asked_table(self) -> str:
-        """What to ask the bus for; empty for messages, which older ones know without a name."""
+        """The table to ask the bus for; empty for messages: an older bus knows no tables."""
         return self.table if self.is_of_records else ""
 
     def task_address(self) -> Address:

@@ -87,7 +87,7 @@ def parse_query(text: str, columns: Collection[str], views: Collection[str] = (V
     try:
         return _Parser(tokens_of(text), columns, views).query()
     except OptionError as error:
-        # Expressions are conditions elsewhere, and their errors say so.
+        # Errors about an expression begin with "where", because elsewhere it is a condition.
         raise OptionError("query" + str(error).removeprefix("where")) from error
 
 

@@ -20,8 +20,8 @@ END_S: Final = 5.0
 
 @contextmanager
 def compacting(definition: Definition, tell: Say, path: str = "") -> Iterator[None]:
-    """Compact the table of a capture, or the one at another path, in the background, and once more
-    at the end of one that ends.
+    """Compact the table of a capture, or the table at `path`, in the background; and once more when
+    a pipeline that ends by itself has ended.
     """
     compactor = Compactor(path or definition.path, tell)
     if not definition.flag("compact"):

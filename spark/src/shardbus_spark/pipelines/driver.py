@@ -42,10 +42,11 @@ VARIABLES: Final[dict[str, str]] = {
     "SHARDBUS_CONNECTION_STRING": "connectionString",
     "SHARDBUS_TLS_CA": "tlsCa",
 }
-# For an entity that a pipeline sends to; without it the same as for the one that it reads.
+# The token for the entity that a pipeline sends to; without it, the credential of the entity that
+# the pipeline reads is used for both.
 TARGET_TOKEN: Final = "SHARDBUS_TARGET_TOKEN"
 _OPTIONS: Final = (ENDS_WITH_STDIN, FINISH)
-# For further entities that a pipeline reads: a JSON object of tokens by entity.
+# The tokens for further entities that a pipeline reads: a JSON object of tokens by entity.
 ENTITY_TOKENS: Final = "SHARDBUS_ENTITY_TOKENS"
 _LOCAL: Final = re.compile(r"local\[(\d+)")
 
@@ -135,8 +136,9 @@ def entity_tokens_from(environment: Mapping[str, str]) -> dict[str, str]:
 @final
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A running definition, with the options for address and credential of its entity, of another
-    one that it sends to, and the tokens of further ones that it reads.
+    """A running definition. `access` has the options for address and credential of the entity that
+    it reads, `target_access` those of the entity that it sends to, and `entity_tokens` the tokens
+    of further entities that it reads.
     """
 
     definition: Definition

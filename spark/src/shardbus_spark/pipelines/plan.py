@@ -12,7 +12,8 @@ from shardbus_spark.errors import OptionError, ShardbusError
 
 SLICE_S: Final = 2
 SLICE_ROWS_MAX: Final = 100_000
-# The size that appears at once in one fragment: all rows of a slice may have one key.
+# All rows of a slice appear at once, and all may have one key: this limits the bytes that appear at
+# once in one fragment.
 SLICE_BYTES_MAX: Final = 32 * 1024 * 1024
 SLICES_MAX: Final = 500_000
 FILE_ROWS_MIN: Final = 1_000

@@ -33,7 +33,10 @@ def function_of(file: Path, name: str) -> Compute:
     """
     spec = importlib.util.spec_from_file_location(MODULE, file)
     if spec is None or spec.loader is None or not file.is_file():
-        raise OptionError(f"there is no Python file {file.name} in the pipeline-code directory")
+        raise OptionError(
+            f"there is no Python file {file.name} in the pipeline-code directory: put it there, or "
+            "create the pipeline again with another file"
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE] = module
     # Tasks cannot import the file: they get its functions with the query.

@@ -165,7 +165,9 @@ def with_json(rows: DataFrame, definition: Definition) -> DataFrame:
 
 
 def _refusal() -> Column:
-    """Fails the batch. The name of our error makes its line the one that is reported."""
+    """A column that fails the batch, with the number of the message. The text begins with the name
+    of our error, so that `events.error_text` reports this line of Spark's long trace.
+    """
     told = F.concat(
         F.lit(f"\n{BadBody.__module__}.{BadBody.__name__}: the body of message "),
         F.col("sequence_number").cast("string"),

@@ -45,7 +45,7 @@ class Work:
         return str(found[0][0]).strip() if found else None
 
     def write_text(self, name: str, text: str) -> None:
-        """Replace the former text; after a crash there may be none, but never a part of one."""
+        """Replace the text of a file. After a crash it may be missing, but it is never partial."""
         frame = self._spark.range(1).select(F.lit(text).alias("value"))
         frame.coalesce(1).write.mode("overwrite").text(self._at(name))
 

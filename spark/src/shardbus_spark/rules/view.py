@@ -14,8 +14,8 @@ from shardbus_spark.schema import AMQP_COLUMN
 
 VIEW: Final = "_rule_view"
 _PROPERTIES_COLUMN: Final = "properties"
-# The properties that a dead letter got from the bus are not in the message as it was sent. Both are
-# texts; the types of others that a receiver has set are unknown here.
+# The bus adds these two properties to a dead letter; the message as it was sent does not have them.
+# Both are texts. A receiver may set others, whose types are unknown here.
 _ADDED: Final = frozenset(("deadletterreason", "deadlettererrordescription"))
 
 _TYPED: Final = StructType(

@@ -27,7 +27,7 @@ from shardbus_spark.tables.reading import captured_files
 HOURS: Final = "hours"
 KEYS: Final = "keys"
 KEYS_SHOWN: Final = 20
-# Of more keys in an hour the rarest are forgotten, and counts may be too low.
+# If an hour has more keys, the rarest are forgotten, and counts of keys may be too low.
 KEYS_MAX: Final = 100_000
 SETTLEMENTS: Final = ("complete", "abandon", "defer", "dead_letter", "release")
 """The events whose `held_ms` is a time to settle."""
@@ -82,13 +82,13 @@ class Hourly:
     def __init__(self, records: Path, beside: Path) -> None:
         self._records = records
         self._beside = beside
-        # Rows of files that were looked at: files never change.
+        # The number of rows of each file that was read; a file never changes.
         self._rows: dict[str, int] = {}
 
     def update(self) -> int:
         """Compute the hours that have changed; returns their number.
 
-        A file that compaction removes meanwhile fails the pass: a later one computes the hour.
+        If compaction removes a file meanwhile, the pass fails, and a later pass computes the hour.
         """
         updated = 0
         for hour, files in self._hours():
@@ -119,7 +119,7 @@ class Hourly:
         return self._beside / table / f"{hour.date}T{hour.hour:02}.parquet"
 
     def _computed(self, hour: Hour) -> int:
-        """Of how many records the figures of an hour were made; 0 without figures."""
+        """The number of records from which the figures of an hour were made; 0 without figures."""
         try:
             metadata = parquet.read_schema(self._place(HOURS, hour)).metadata or {}
         except (OSError, pa.ArrowInvalid):

@@ -69,7 +69,8 @@ def arrow_schema(schema: StructType, time: str = TIME) -> pa.Schema:
             )
     if time not in schema.names or schema[time].dataType.simpleString() != "timestamp":
         raise OptionError(
-            f"there is no column {time} of type timestamp, which has the hour of a row: select it"
+            f"there is no column {time} of type timestamp, which selects the directory of a row: "
+            "add it to the results"
         )
     return pa.schema(
         [pa.field(column.name, _TYPES[column.dataType.simpleString()]) for column in schema.fields]
@@ -125,7 +126,10 @@ def _by_hour(rows: pa.Table, time: str) -> Iterator[tuple[int, pa.Table]]:
         return
     times = rows[time]
     if times.null_count:
-        raise ShardbusError(f"there are rows without {time}, and so without an hour")
+        raise ShardbusError(
+            f"rows without {time} cannot be stored, because it selects their directory: leave them "
+            f"out ({time} IS NOT NULL), or give them a time"
+        )
     hours = compute.divide(times.cast(pa.int64()), _HOUR_US)
     numbers = [number for number in compute.unique(hours).to_pylist() if number is not None]
     if len(numbers) == 1:

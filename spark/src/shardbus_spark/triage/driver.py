@@ -58,7 +58,7 @@ def _job(file: Path) -> dict[str, object]:
 
 def _run(job: dict[str, object]) -> None:
     import shardbus_spark
-    from shardbus_spark.triage.letters import letters_of
+    from shardbus_spark.triage.grouping import letters_of
     from shardbus_spark.triage.page import page_of
     from shardbus_spark.triage.report import report_of
 

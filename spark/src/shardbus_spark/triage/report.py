@@ -9,7 +9,7 @@ from typing import Final, TypedDict
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from shardbus_spark.triage.letters import KEYS
+from shardbus_spark.triage.grouping import KEYS
 
 VERSION: Final = 1
 GROUPS_MAX: Final = 500

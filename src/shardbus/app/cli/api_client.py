@@ -63,10 +63,10 @@ class ApiClient(NamespaceClient):
         return _read(answer.body)
 
     def names(self, word: str, owner: str, until_s: float | None = None) -> list[str]:
-        """The names of entities, of the rules of a subscription, of pipelines, or of the access
-        rules of an entity or, without one, of the namespace.
+        """The names of all things of the kind `word`. `owner` is the subscription of rules, the
+        topic of subscriptions, and the entity of access rules, or empty for the namespace.
 
-        Only those that were read until `until_s` on the steady clock.
+        At the moment `until_s` of the steady clock, reading stops: names may then be missing.
         """
         if word == ACCESS_RULE:
             path = f"entities/{owner}/access-rules" if owner else "access-rules"

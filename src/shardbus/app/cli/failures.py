@@ -7,8 +7,9 @@ from typing import ClassVar
 class CommandError(Exception):
     """The command failed.
 
-    `explain` asks the bus for more, such as what there is instead. It is called for the user only:
-    many callers expect that something is missing.
+    `explain` asks the bus for a longer text, such as the names that exist instead. It is called
+    only when the text is shown to the user: many callers catch the error, because they expect that
+    an entity may be missing.
     """
 
     exit_code: ClassVar[int] = 1

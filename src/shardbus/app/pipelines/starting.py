@@ -8,9 +8,7 @@ from functools import partial
 from typing import Final, final
 
 from shardbus.app.pipelines.definition import Definition
-from shardbus.app.pipelines.driver_keeper import Launch
-from shardbus.app.pipelines.entities import BusEntities
-from shardbus.app.pipelines.launching import (
+from shardbus.app.pipelines.driver_inputs import (
     PROGRAM,
     RENEW_MS,
     access_to_lane,
@@ -20,6 +18,8 @@ from shardbus.app.pipelines.launching import (
     location,
     missing_libraries,
 )
+from shardbus.app.pipelines.driver_keeper import Launch
+from shardbus.app.pipelines.entities import BusEntities
 from shardbus.app.pipelines.pipelines import KeptPipelines
 from shardbus.app.pipelines.shared import SharedPipelines
 from shardbus.app.pipelines.shelf import Shelf

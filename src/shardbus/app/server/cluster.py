@@ -170,7 +170,7 @@ async def _serve_bus(
 
 
 def _outages(remotes: Sequence[RemoteBroker], undead: Mapping[str, str]) -> list[str]:
-    """Why each broker is unreachable; empty for one that is not."""
+    """Why each broker is unreachable; an empty text for a reachable one."""
     problems = [remote.problem() for remote in remotes]
     return [
         f"{problem}; {undead[remote.name]}" if problem and remote.name in undead else problem

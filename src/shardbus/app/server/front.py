@@ -96,7 +96,7 @@ class Hooks(Protocol):
         ...
 
 
-# What the official emulator logs, and what those wait for who start it in a container.
+# The official emulator logs this text, and programs that start it in a container wait for it.
 EMULATOR_READY: Final = "Emulator Service is Successfully Up!"
 
 
@@ -133,7 +133,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
 ) -> None:
     """Open the ports, print the ready line, and serve until told to stop.
 
-    `outages` returns why each broker is unreachable; empty for one that is not.
+    `outages` returns why each broker is unreachable; an empty text for a reachable one.
     """
     throttle, shared = _throttle(settings, bus), places(raise_limit(), settings.connections_max)
     amqp = _amqp_server(settings, bus, throttle, shared.amqp)
@@ -186,7 +186,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
 
 
 def _websockets(settings: Settings, amqp: AmqpServer) -> WebSockets:
-    # Clients name their bus as their origin, by the cloud's name if they use it so.
+    # Clients give the host of the bus as their origin, which is the cloud's name for a drop-in.
     return WebSockets(amqp.new_protocol, is_any_origin_welcome=not settings.has_development_key)
 
 
@@ -262,7 +262,7 @@ class _Told:
     jobs: Jobs
 
     async def load(self) -> None:
-        """Know the pipelines and jobs that there are: whoever asks after a restart finds them."""
+        """Load the stored pipelines and jobs, so that clients find them after a restart."""
         await self.pipelines.load()
         await self.jobs.load()
 

@@ -286,7 +286,7 @@ class Settings:
     transaction_ms: int
     log_level: str
     setup: Blueprint
-    # Not a setting: the command that runs says so.
+    # Not a setting: the command `shardbus emulator` sets it.
     is_emulator: bool = False
 
     @property

@@ -10,8 +10,8 @@ import pytest
 
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import KINDS, Definition
+from shardbus.app.pipelines.driver_inputs import DriverAccess
 from shardbus.app.pipelines.driver_keeper import Launch
-from shardbus.app.pipelines.launching import DriverAccess
 from shardbus.app.pipelines.pipelines import KeptPipelines, Shown
 from shardbus.app.pipelines.report import LINE_CHARACTERS_MAX, Report
 from shardbus.app.pipelines.shelf import Shelf

@@ -9,14 +9,14 @@ import pytest
 
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import KINDS, Definition
-from shardbus.app.pipelines.entities import BusEntities
-from shardbus.app.pipelines.launching import (
+from shardbus.app.pipelines.driver_inputs import (
     access_to_lane,
     forget_work,
     job,
     location,
     missing_libraries,
 )
+from shardbus.app.pipelines.entities import BusEntities
 from shardbus.app.pipelines.replay import Replay
 from shardbus.app.server.settings import load
 from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND

@@ -13,8 +13,8 @@ from shardbus.app.cli.entities.pipeline_options import (
     wanted_definition,
 )
 from shardbus.app.pipelines.definition import KINDS, Definition, definition_from, read_definition
+from shardbus.app.pipelines.driver_inputs import access_to_lane, job
 from shardbus.app.pipelines.entities import BusEntities
-from shardbus.app.pipelines.launching import access_to_lane, job
 from shardbus.app.pipelines.task import Task
 from shardbus.app.server.settings import load
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, NOT_FOUND

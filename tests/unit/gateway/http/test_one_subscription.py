@@ -112,7 +112,7 @@ def test_past_messages_come_by_the_rules_and_before_the_others(api: MessagesWeb)
         (EU, [1 << 60], "no fragment"),
         (EU, [999], "not given out"),
         ("news", [1], "past is for a subscription"),
-        (EU, [1, 2], "for each message"),
+        (EU, [1, 2], "it is 2, and the body has 1"),
     ],
 )
 def test_numbers_that_the_topic_never_gave_are_refused(

@@ -108,7 +108,10 @@ def stop(name: str, is_finishing: bool, no_wait: bool, **options: str | int | bo
         _show(console, found)
         error = found.get("last_error")
         if is_finishing and error:
-            raise CommandError(f"pipeline {name} could not finish: {error}")
+            raise CommandError(
+                f"pipeline {name} could not finish: {error} (`shardbus pipeline logs {name}` shows "
+                "the last output of its driver)"
+            )
 
     _run(options, act)
 
@@ -217,7 +220,10 @@ def _when_over(api: ApiClient, name: str) -> Document:
     try:
         return wait_until_over(lambda: api.get(_path(name)), time.sleep, notice.tell)
     except KeyboardInterrupt as error:
-        raise Interrupted(f"interrupted: pipeline {name} continues to stop") from error
+        raise Interrupted(
+            f"interrupted: pipeline {name} continues to stop; `shardbus pipeline status {name}` "
+            "shows whether it has stopped"
+        ) from error
     finally:
         notice.clear()
 

@@ -20,7 +20,10 @@ def store_option(text: str = "Kind of its stores, as the server has it.") -> cli
 
 
 def joined(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> str | None:
-    """One setting for all that were given: the databases of a cluster; None for none."""
+    """The stores that were given as one setting, separated by spaces; None if there are none."""
     if len(given) > 1 and any(each.startswith(DEFAULT_STORE) for each in given):
-        raise click.UsageError(f"{' '.join(given)}: only databases of a cluster can be several")
+        raise click.UsageError(
+            f"{' '.join(given)}: only databases of a cluster can be several; name one store, or "
+            "only databases"
+        )
     return " ".join(given) if given else None

@@ -73,8 +73,8 @@ def read_report(api: ApiClient, path: str, rows_max: int, made_at: str) -> Docum
         damaged += whole(page["damaged"])
     if not figures.rows and not page.get("is_on"):
         raise CommandError(
-            f"'{path}' records no lifecycle: update the entity with --lifecycle, and run the "
-            "report when it has received messages since"
+            f"'{path}' records no lifecycle: update it with --lifecycle, and run the report again "
+            "after messages have been sent to it"
         )
     return figures.document(path, made_at, is_whole=is_end, damaged=damaged)
 

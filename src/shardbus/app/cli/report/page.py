@@ -27,7 +27,8 @@ _BOTTOM: Final = 24
 _LABELS: Final = 5
 _GRID: Final = 2
 _NOTHING: Final = "\N{EN DASH}"
-# The tops of an axis: counts divide by the lines of the grid, times are read at a glance.
+# Where an axis may end: at counts whose half is whole, for the line in the middle of the grid, and
+# at times that are round in the unit in which they are shown.
 _COUNT_TOPS: Final = (2, 4, 6, 8, 10, 12, 14, 16, 18)
 _TIME_TOPS_MS: Final = (
     *(2, 4, 10, 20, 40, 100, 200, 400, 1_000, 2_000, 4_000, 6_000, 10_000, 20_000, 40_000),
@@ -160,7 +161,7 @@ def _figures(report: Document) -> Iterable[str]:
         (f"{redelivered:,}", "redeliveries"),
         (f"{whole(report['lost_locks']):,}", "lost locks"),
         (f"{whole(events.get('dead_letter', 0)):,}", "dead letters"),
-        (f"{report['skew']}", "skew: the fullest fragment, 1 is even"),
+        (f"{report['skew']}", "skew: the busiest fragment, 1 is even"),
     ]
     yield '<div class="figures">'
     for value, name in shown:
@@ -239,7 +240,7 @@ def _events(report: Document) -> Iterable[str]:
 
 
 def _time_of(percentiles: Document, rank: str) -> str:
-    """A percentile, if there was any time."""
+    """A percentile; a dash if no times were measured."""
     return duration(whole(percentiles[rank])) if whole(percentiles["count"]) else _NOTHING
 
 
@@ -288,7 +289,7 @@ def _twin(
     is_known: Sequence[bool],
     said: Callable[[int], str],
 ) -> str:
-    """The numbers of a plot."""
+    """The numbers of a plot as a table."""
     rows = [
         (_moment(start), *(said(values[place]) for _, values in series))
         for place, start in enumerate(starts)
@@ -299,7 +300,7 @@ def _twin(
 
 
 def count_top(most: int) -> int:
-    """A round number of messages, not below the most, with a whole half."""
+    """The end of an axis of messages: a round number, at least `most`, whose half is whole."""
     size = 1
     while True:
         for factor in _COUNT_TOPS:
@@ -309,7 +310,7 @@ def count_top(most: int) -> int:
 
 
 def time_top(most_ms: int) -> int:
-    """A round time, not below the longest, with a round half."""
+    """The end of an axis of times: a round time, at least `most_ms`, whose half is round."""
     for top_ms in _TIME_TOPS_MS:
         if top_ms >= most_ms:
             return top_ms
@@ -354,7 +355,7 @@ def _moments(starts: Sequence[int]) -> Iterable[str]:
 
 
 def _lines(values: Sequence[int], is_known: Sequence[bool], top: int, tone: int) -> Iterable[str]:
-    """A line for each run of known values; a run of one value is a short line."""
+    """One line for each run of neighbouring known values; a single value is a short line."""
     places = [place for place, known in enumerate(is_known) if known]
     runs: list[list[int]] = []
     for place in places:

@@ -17,7 +17,7 @@ from shardbus.app.cli.access import ClientAccess
 from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
 from shardbus.app.cli.missing import SUBSCRIPTION, TOPIC
-from shardbus.app.pipelines.launching import missing_libraries
+from shardbus.app.pipelines.driver_inputs import missing_libraries
 from shardbus.app.server.setting import ENVIRONMENT_PREFIX
 from shardbus.core import errors as core_errors
 from shardbus.rules.filter import SqlFilter
@@ -134,7 +134,10 @@ def read_report(out: Path) -> Document:
             f"{file} cannot be read ({error}): name a directory that an earlier --out has written"
         ) from error
     if not isinstance(document, dict) or document.get("version") != VERSION:
-        raise Usage(f"{file} is not a report of this version: create it again")
+        raise Usage(
+            f"{file} is not a report of this version: run the command without --from, and with "
+            f"--out {out}"
+        )
     return document
 
 
@@ -147,9 +150,15 @@ def kept_report(api: ApiClient, out: Path, entities: Sequence[str]) -> Document:
     known = report.get("entities")
     for name in entities:
         if not isinstance(known, list) or name not in known:
-            raise Usage(f"the report in {out} is not about {name}: create one with --out")
+            raise Usage(
+                f"the report in {out} is not about {name}: leave out --from, or name the report of "
+                f"{name}"
+            )
         if str(api.get(f"entities/{name}").get("created_at")) > str(report.get("made_at")):
-            raise Refused(f"{name} was created after the report in {out}: create another")
+            raise Refused(
+                f"{name} was created after the report in {out}, which is about other messages: "
+                "leave out --from, and give --out for a report of the present ones"
+            )
     return report
 
 

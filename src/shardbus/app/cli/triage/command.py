@@ -119,7 +119,10 @@ def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Opti
     earlier, master = text_option(options, "earlier"), text_option(options, "spark_master") or ""
     filters = filters_of(text_option(options, "rule") or "")
     if filters and earlier is not None:
-        raise Usage("--rule selects letters while they are read: leave out --from")
+        raise Usage(
+            "--rule cannot be combined with --from: the letters of an earlier report were already "
+            "selected; leave out one of the two"
+        )
     with workplace(earlier or text_option(options, "out")) as out:
         if earlier is not None:
             report = kept_report(api, out, entities)

@@ -144,7 +144,9 @@ def _ended(api: ApiClient, path: str, order: Document) -> Document:
         time.sleep(POLL_S)
         job = api.get(one)
     if job.get("state") != "done":
-        raise Refused(str(job.get("error") or f"the job was {job.get('state')}"))
+        raise Refused(
+            str(job.get("error") or f"job {job.get('id')} of the server was {job.get('state')}")
+        )
     api.delete(one)
     return job
 
@@ -189,7 +191,10 @@ class Redrive:
         """Check everything that a redrive needs, and show samples; nothing changes."""
         some = next(self._chunks(SAMPLES_MAX), [])
         if not some:
-            raise NotFound(f"the group {self._group.get('id')} has no letters left")
+            raise NotFound(
+                f"the group {self._group.get('id')} has no letters left: without --group the "
+                "command lists the groups"
+            )
         planned = self._api.post(f"{self._line}/jobs", self._job(some, is_dry_run=True))
         trials = self._trials(some) if self._order.edit else []
         count = whole(self._group, "count")

@@ -108,7 +108,7 @@ class NodeBroker:
         return [*found, *alarms, *self._clock_problems()]
 
     def _clock_problems(self) -> list[str]:
-        """Only for databases that answer: the last answers of the others are outdated."""
+        """The clock problems of databases that answer; the last answers of others are outdated."""
         now_ms = self._clock.now_ms()
         stores = self._cluster.stores
         found = [

@@ -73,7 +73,7 @@ def refuse_clock(shown: str, sight: Sight, now_ms: int) -> None:
     """CommandError if the clock differs from that of the database."""
     problem = clock_problem(shown, sight.time_ms, now_ms)
     if problem:
-        raise CommandError(f"{problem}. This node has not joined the cluster")
+        raise CommandError(f"{problem}, and start this node again; it has not joined the cluster")
 
 
 def _words(theirs: list[str]) -> str:

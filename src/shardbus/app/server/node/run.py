@@ -199,7 +199,8 @@ async def _until(stopping: asyncio.Event, broker: NodeBroker) -> None:
             wait.cancel()
     if not stopping.is_set():
         log.critical(
-            "this node stops: another process uses its name, or it was removed from the cluster"
+            "this node stops: another process uses its name, or it was removed from the cluster; "
+            "give every node its own --name, and start this one again"
         )
 
 

@@ -295,7 +295,8 @@ class _PendingConnection(asyncio.Protocol):
     def refuse(self, why: str) -> None:
         """Send the reason to the unidentified peer, and close the connection a moment later.
 
-        TLS is not closed in order, because uvloop's loop could not be closed meanwhile.
+        The connection is aborted without the closing messages of TLS: while uvloop waits for them,
+        its loop cannot be closed.
         """
         if self._transport is not None:
             self._transport.write(encode(Reject(why)))

@@ -25,8 +25,8 @@ from shardbus.gateway.http.api.messages.values import read_properties
 from shardbus.gateway.http.api.places import SendPlace
 from shardbus.gateway.http.document import converted
 from shardbus.gateway.http.jobs.job import Edit
-from shardbus.gateway.http.jobs.marks import marked
 from shardbus.gateway.http.jobs.repairing import Repair, Unrepairable, is_repair
+from shardbus.gateway.http.jobs.undo_marks import marked
 from shardbus.gateway.http.server.refusal import invalid, shown
 from shardbus.message.revision import Revision, revise
 from shardbus.message.sections import scan_message

@@ -41,9 +41,9 @@ from shardbus.gateway.http.jobs.job import (
     Shelf,
     only_numbers,
 )
-from shardbus.gateway.http.jobs.marks import Grounds, grounds_of
 from shardbus.gateway.http.jobs.repairing import Unrepairable
 from shardbus.gateway.http.jobs.resending import Resender
+from shardbus.gateway.http.jobs.undo_marks import Grounds, grounds_of
 from shardbus.gateway.http.messaging.head_receiver import release
 
 log = logging.getLogger(__name__)

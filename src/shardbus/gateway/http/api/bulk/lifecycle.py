@@ -139,7 +139,10 @@ class Walk:
         self.is_over = False
         numbers = [port.fragment_id.number for port in self._ports]
         if number and number not in numbers:
-            raise invalid(f"after names fragment {number}; the fragments are {numbers}.")
+            raise invalid(
+                f"after names fragment {number}, which the entity does not have; its fragments are "
+                f"{numbers}. Leave out after to begin again."
+            )
         self._index = numbers.index(number) if number in numbers else 0
 
     @property

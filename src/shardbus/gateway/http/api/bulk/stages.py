@@ -210,7 +210,10 @@ class StagePages:
         numbers = _past_numbers(content, past)
         messages = self._read(content[past * _NUMBER_BYTES :], now_ms, handle.entity)
         if numbers and (target.subscription is None or len(numbers) != len(messages)):
-            raise invalid("past is for a subscription, and has a number for each message.")
+            raise invalid(
+                "past is for a subscription, and must be the number of messages in the body: "
+                f"it is {past}, and the body has {len(messages)}."
+            )
         for position, message in enumerate(messages):
             target.address(message, numbers[position] if numbers else 0)
         self._places.pay(len(messages))
@@ -270,7 +273,10 @@ class StagePages:
 
 def _past_numbers(content: bytes, count: int) -> list[int]:
     if len(content) < count * _NUMBER_BYTES:
-        raise invalid(f"The body is too short for the {count} sequence numbers of past.")
+        raise invalid(
+            f"The body is too short for the {count} sequence numbers of past: begin it with "
+            f"{_NUMBER_BYTES} bytes for each."
+        )
     return [
         int.from_bytes(content[at : at + _NUMBER_BYTES], "big")
         for at in range(0, count * _NUMBER_BYTES, _NUMBER_BYTES)

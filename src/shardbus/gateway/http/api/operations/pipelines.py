@@ -117,7 +117,9 @@ class Pipelines(Protocol[T]):
         ...
 
     async def delete(self, name: str, *, is_abandoned: bool = False) -> None:
-        """Refused while it has claimed messages, unless these are to be abandoned."""
+        """Refused while the pipeline has claimed messages, unless `is_abandoned`: then the messages
+        go back to receivers.
+        """
         ...
 
     def log(self, name: str) -> list[str]: ...

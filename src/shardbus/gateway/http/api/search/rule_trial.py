@@ -129,9 +129,11 @@ class RuleTrialPages:
         return result
 
     async def _samples(self, sources: Sequence[str], count: int) -> list[tuple[str, Entry]]:
-        """The newest messages of each source. Copies of one message in several subscriptions of a
-        topic have its number: one of them is tried. Copies that an action has changed, of which one
-        subscription may have several, are tried only where there are no others.
+        """The newest messages of each source, each message once.
+
+        Copies of a message in several subscriptions of a topic have the same number, and one copy
+        is tried. A copy that the action of a rule has changed is tried only if there is no
+        unchanged one.
         """
         found: dict[tuple[str, int], tuple[str, Entry]] = {}
         for source in sources:

@@ -1,4 +1,4 @@
-"""The environment and the definition of a driver; `driver_keeper` starts and restarts it."""
+"""The inputs of a driver: its environment and its definition. `driver_keeper` starts the driver."""
 
 from __future__ import annotations
 

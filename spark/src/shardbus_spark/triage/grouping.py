@@ -1,4 +1,4 @@
-"""Dead letters as rows that have a group."""
+"""Gives every dead letter its group: letters whose masked texts and shape are equal share one."""
 
 from __future__ import annotations
 
