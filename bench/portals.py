@@ -29,6 +29,21 @@ POLL_S = 2.0
 PARTITIONED_MAX = 100
 # The paths that a page asks for, and how long after an answer it asks for the next one.
 PAGE = {"overview": 0.0, "history?step=5s": 5.0}
+# What Chromium sends besides.
+BROWSER = (
+    "Connection: keep-alive\r\n"
+    'sec-ch-ua-platform: "Linux"\r\n'
+    "Accept: application/json\r\n"
+    "User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "
+    "Chrome/140.0.0.0 Safari/537.36\r\n"
+    'sec-ch-ua: "Chromium";v="140", "Not=A?Brand";v="24"\r\n'
+    "sec-ch-ua-mobile: ?0\r\n"
+    "Sec-Fetch-Site: same-origin\r\n"
+    "Sec-Fetch-Mode: cors\r\n"
+    "Sec-Fetch-Dest: empty\r\n"
+    "Referer: http://localhost:5300/portal/\r\n"
+    "Accept-Language: en-US,en;q=0.9\r\n"
+)
 FILLED = (sys.executable, "-m", "bench.filled", "serve")
 
 
@@ -94,10 +109,11 @@ class Client:
                 self._server.host, self._server.http_port
             )
         content = b"" if body is None else json.dumps(body).encode()
+        # As a browser: a GET says nothing of a body.
+        length = f"Content-Length: {len(content)}\r\n" if method != "GET" else ""
         head = (
-            f"{method} /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\n"
-            f"Authorization: {self.token}\r\nAccept-Encoding: gzip\r\n"
-            f"Content-Length: {len(content)}\r\n{headers}\r\n"
+            f"{method} /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\n{BROWSER}"
+            f"Authorization: {self.token}\r\nAccept-Encoding: gzip\r\n{length}{headers}\r\n"
         )
         self._writer.write(head.encode() + content)
         lines = (await self._reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")

@@ -166,7 +166,8 @@ def test_a_scheduled_message_is_cancelled(portal: Portal, api: Api) -> None:
     portal.open("entity", "later", "scheduled")
     portal.page.get_by_label(re.compile("^Choose [0-9]")).check()
     portal.button("Cancel them").first.click()
-    portal.dialog().get_by_role("button", name="Cancel them").click()
+    expect(portal.dialog().get_by_role("button", name="Keep it")).to_be_visible()
+    portal.dialog().get_by_role("button", name="Cancel it").click()
     portal.says("Cancelled 1 message.")
 
     until(lambda: api.count("later", "scheduled") == 0)

@@ -211,7 +211,7 @@ def test_a_search_is_stopped_and_its_condition_saved(portal: Portal, api: Api) -
     portal.open("entity", "searched", "messages")
     portal.shows("20 messages shown")
     page.get_by_label("Condition").fill("n > 17")
-    portal.button("Save").click()
+    portal.button("Save the condition").click()
     page.route("**/messages/search", lambda route: held.append(route))
     portal.button("Search").click()
     portal.button("Stop").click()

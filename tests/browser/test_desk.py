@@ -7,10 +7,11 @@ import re
 from typing import Final
 
 import pytest
-from playwright.sync_api import Page, Request, expect
+from playwright.sync_api import Browser, Page, Request, expect
 
 from tests.browser.api import Api, path_of, until
-from tests.browser.portal import Portal
+from tests.browser.portal import NARROW, WIDE, Portal, Theme, opened
+from tests.support.server import Server
 
 pytestmark = pytest.mark.long
 
@@ -141,12 +142,48 @@ def test_messages_of_sessions_offer_only_what_is_possible(portal: Portal, api: A
     assert portal.button("Move").count() == portal.button("Delete").count() == 0
     portal.page.locator("tbody th button").first.click()
     portal.button("Send an edited copy").wait_for()
-    assert portal.button("Delete").count() == 0
+    assert portal.button("Delete").count() == portal.button("Dead-letter").count() == 0
     portal.button("Purge").click()
     portal.dialog().get_by_label("Type carts to confirm").fill("carts")
     portal.dialog().get_by_role("button", name="Remove all of them").click()
 
     until(lambda: api.count("carts", "active") == 0)
+
+
+@pytest.mark.parametrize(("width", "theme"), [(WIDE, "light"), (NARROW, "dark")])
+def test_active_messages_are_made_dead_letters_with_a_reason(
+    browser: Browser, bus: Server, api: Api, width: int, theme: Theme
+) -> None:
+    """R46: without a receiver."""
+    name = f"doubtful-{width}"
+    api.create(name)
+    api.send(name, [{"body": f"order {n}"} for n in range(4)])
+    with opened(browser, bus, width, theme) as portal:
+        portal.open("entity", name, "messages")
+        page = portal.page
+        page.locator("tbody th button").first.click()
+        page.locator(".detail").get_by_role("button", name="Dead-letter", exact=True).click()
+        dialog = portal.dialog()
+        dialog.get_by_label("Reason").fill("NoStock")
+        dialog.get_by_label("Description").fill("no teapot until May")
+        assert portal.findings() == [] and portal.overflow_px() <= 0
+        dialog.get_by_role("button", name="Dead-letter", exact=True).click()
+        portal.shows("1 of 1 done.")
+        portal.shows("3 messages shown")
+        page.get_by_label("Choose all that are listed").check()
+        portal.shows("3 chosen")
+        page.locator("main .row").get_by_role("button", name="Dead-letter", exact=True).click()
+        portal.dialog().get_by_role("button", name="Dead-letter", exact=True).click()
+        portal.shows("No messages")
+        portal.open("entity", name, "dead-letters")
+        group = page.locator("div.group", has_text="NoStock")
+        group.get_by_text("no teapot until May").wait_for()
+        page.locator("div.group", has_text="No reason given").get_by_text(
+            "3", exact=True
+        ).wait_for()
+        assert portal.findings() == [] and portal.overflow_px() <= 0
+
+    assert (api.count(name, "active"), api.count(name, "dead_letter")) == (0, 4)
 
 
 def test_a_purge_goes_on_when_the_page_is_closed(portal: Portal, api: Api) -> None:

@@ -6,10 +6,12 @@ import re
 from typing import Final
 
 import pytest
-from playwright.sync_api import expect
+from azure.servicebus import ServiceBusClient
+from playwright.sync_api import Browser, expect
 
 from tests.browser.api import Api, path_of, until
-from tests.browser.portal import NARROW, Portal
+from tests.browser.portal import NARROW, WIDE, Portal, Theme, opened
+from tests.support.server import Server
 
 pytestmark = pytest.mark.long
 
@@ -30,13 +32,40 @@ def test_sessions_show_their_messages_their_age_and_until_when_they_are_held(
     full = page.get_by_role("row", name=re.compile("^full"))
     held = page.get_by_role("row", name=re.compile("^held"))
     expect(full).to_contain_text(re.compile(r"full5\d+ B.*(now|ago)free"))
-    expect(held).to_contain_text(re.compile(r"until \d\d:\d\d:\d\d \(in \d+ s\)1$"))
+    expect(held).to_contain_text(re.compile(r"until \d\d:\d\d:\d\d \(in \d+ s\).1$"))
     assert portal.findings() == []
     portal.button("held").click()
     portal.shows("1 message locked")
+    portal.shows("a client that is not connected to this gateway over AMQP")
+    portal.shows("known when it is free")
     # The counts are asked for less often than the holders, and stay meanwhile.
     page.wait_for_timeout(2_500)
     expect(full).to_contain_text(re.compile(r"full5\d+ B"))
+
+
+@pytest.mark.parametrize(("width", "theme"), [(WIDE, "dark"), (NARROW, "light")])
+def test_a_session_shows_who_holds_it_and_the_size_of_its_state(
+    browser: Browser, bus: Server, api: Api, width: int, theme: Theme
+) -> None:
+    """R46"""
+    name = f"baskets-{width}"
+    api.create(name, requires_session=True)
+    api.send(name, [{"body": "x", "session_id": "mine"}])
+    state = {"session_id": "mine", "state_text": "step 2"}
+    api.call("POST", f"entities/{name}/sessions/state", state)
+    with opened(browser, bus, width, theme) as portal:
+        portal.open("entity", name, "sessions")
+        portal.button("mine").click()
+        portal.shows("6 B")
+        with (
+            ServiceBusClient.from_connection_string(bus.connection_string) as client,
+            client.get_queue_receiver(name, session_id="mine"),
+        ):
+            listed = api.call("GET", f"entities/{name}/sessions")["sessions"]
+            assert isinstance(listed, list) and listed[0]["holder"]
+            portal.page.locator(".detail").get_by_text(listed[0]["holder"]).wait_for()
+            assert portal.findings() == [] and portal.overflow_px() <= 0
+        portal.shows("nobody")
 
 
 def test_a_card_of_a_job_says_what_it_is_about_and_counts(portal: Portal, api: Api) -> None:

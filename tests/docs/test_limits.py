@@ -38,7 +38,7 @@ from shardbus.gateway.http.api.bulk import piece_parts
 from shardbus.gateway.http.api.bulk import readers as api_readers
 from shardbus.gateway.http.atom import markup
 from shardbus.gateway.http.observing import readers as reader_metrics
-from shardbus.gateway.http.server import connection, counts, message, refusal_log
+from shardbus.gateway.http.server import connection, counts, head, message, refusal_log
 from shardbus.gateway.listening import tls, websocket_frames
 from shardbus.rules import limits as rule_limits
 from shardbus.stores.base import backup as base_backup
@@ -176,8 +176,8 @@ SAID: Final = {
     "the age of keys": [issuer.KEYS_AGE_MS_MAX // 3_600_000],
     "names in a certificate": [tls.HOSTS_MAX],
     "clocks of issuer and bus": [bearer.SKEW_S],
-    "request line and headers": [connection.HEADER_BYTES_MAX // KB],
-    "a body": [connection.BODY_BYTES_MAX // MB],
+    "request line and headers": [head.HEADER_BYTES_MAX // KB],
+    "a body": [head.BODY_BYTES_MAX // MB],
     "bodies being received": [http_admission.BODIES_BYTES_MAX // MB],
     "fields in the query": [message.QUERY_FIELDS_MAX],
     "elements of an XML document": [markup.ELEMENTS_MAX, markup.DEPTH_MAX],

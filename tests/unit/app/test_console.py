@@ -12,7 +12,7 @@ from shardbus.app.cli.console import Console, counted, run_command, size_text
 from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.cli.groups import first_sentence
 from shardbus.app.cli.main import main
-from shardbus.app.cli.tables import list_text
+from shardbus.app.cli.tables import facts_text, list_text
 from tests.support.refusals import check_named
 
 LOCAL = "Endpoint=sb://there:1;SharedAccessKeyName=n;SharedAccessKey=k;UseDevelopmentEmulator=true"
@@ -151,3 +151,17 @@ def test_a_list_fits_the_terminal_and_is_whole_in_a_pipe(
 
     assert "n" * 120 in piped
     assert max(map(len, shown.splitlines())) == 80
+
+
+def test_long_values_continue_below_and_names_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("name", "n" * 90), ("warning", "The size is more than the tier allows. " * 3 + "End.")]
+    monkeypatch.delenv("COLUMNS", raising=False)
+    piped = facts_text(rows)
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = facts_text(rows).splitlines()
+
+    assert len(piped.splitlines()) == 2
+    assert shown[0] == "name     " + "n" * 90
+    assert all(len(line) <= 60 for line in shown[1:])
+    assert shown[2].startswith("         ") and shown[-1].endswith("End.")
+    assert " ".join(" ".join(shown[1:]).split()) == f"warning {rows[1][1]}"

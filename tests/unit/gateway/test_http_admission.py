@@ -8,7 +8,8 @@ import pytest
 from shardbus.core.errors import Refused
 from shardbus.gateway.admission import http as crowd
 from shardbus.gateway.admission.admission import TURNED_AWAY_MAX
-from shardbus.gateway.http.server.connection import BODY_BYTES_MAX, LINGER_BYTES_MAX, HttpGateway
+from shardbus.gateway.http.server.connection import LINGER_BYTES_MAX, HttpGateway
+from shardbus.gateway.http.server.head import BODY_BYTES_MAX
 from shardbus.gateway.http.server.message import TEXT, HttpRequest, HttpResponse
 from tests.simulation.world import VirtualLoop
 from tests.unit.gateway.transport import FakeTransport

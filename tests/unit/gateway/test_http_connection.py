@@ -8,8 +8,6 @@ import pytest
 
 from shardbus.core.errors import Refused
 from shardbus.gateway.http.server.connection import (
-    BODY_BYTES_MAX,
-    HEADER_BYTES_MAX,
     IDLE_MS_MAX,
     LINGER_MS_MAX,
     OWN_BODY_BYTES_MIN,
@@ -18,6 +16,7 @@ from shardbus.gateway.http.server.connection import (
     HttpConnection,
     HttpGateway,
 )
+from shardbus.gateway.http.server.head import BODY_BYTES_MAX, HEADER_BYTES_MAX
 from shardbus.gateway.http.server.message import TEXT, HttpRequest, HttpResponse
 from tests.simulation.world import VirtualLoop
 from tests.unit.gateway.transport import FakeTransport

@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -11,6 +12,7 @@ from shardbus.app.cli.console import table
 Row = tuple[str, ...]
 
 WIDTH_MIN: Final = 40
+VALUE_WIDTH_MIN: Final = 20
 _GAP: Final = "  "
 _CUT: Final = "…"
 
@@ -64,6 +66,25 @@ def list_text(rows: Sequence[Row], *, cut: Mapping[str, int], optional: Sequence
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         return fitted(rows, cut=cut, optional=optional)
     return table(rows)
+
+
+def facts_text(rows: Sequence[Row]) -> str:
+    """Names and values, a line for each; long values continue below in the width of the terminal.
+
+    A value that is one word, such as the name of an entity, stays whole, so that it can be copied.
+    For a pipe each value is one line.
+    """
+    if not (sys.stdout.isatty() or "COLUMNS" in os.environ):
+        return table(rows)
+    indent = max(len(name) for name, _ in rows) + len(_GAP)
+    room = max(VALUE_WIDTH_MIN, terminal_width() - indent)
+    lines: list[Row] = []
+    for name, value in rows:
+        parts = [value]
+        if len(value) > room:
+            parts = textwrap.wrap(value, room, break_long_words=False, break_on_hyphens=False)
+        lines += [(name if place == 0 else "", part) for place, part in enumerate(parts)]
+    return table(lines)
 
 
 def shortened(text: str, width: int) -> str:

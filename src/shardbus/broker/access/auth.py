@@ -7,7 +7,8 @@ import hmac
 from collections.abc import Sequence
 from typing import Final, Protocol, final
 
-from shardbus.broker.access.sas import SasToken, is_signature, parse_token
+from shardbus.broker.access.sas import SasToken, is_signature
+from shardbus.broker.access.signed_tokens import SignedTokens
 from shardbus.broker.access.slowdown import Slowdown
 from shardbus.broker.clock import Clock
 from shardbus.core.errors import INVALID_ARGUMENT, UNAUTHORIZED, Refused, RefusedAt
@@ -158,6 +159,7 @@ class Authorizer:
         self.sign_in: BearerTokens | None = None
         self._rules = rules
         self._clock = clock
+        self._tokens = SignedTokens()
         # Anybody who knows the public key may read all other keys: there is nothing to guess.
         known = [key for rule in rules.namespace_rules() for key in rule.valid_keys()]
         self.slowdown = Slowdown(clock, is_on=DEVELOPMENT_KEY not in known)
@@ -175,7 +177,7 @@ class Authorizer:
         path = audience_path(audience)
         if self.sign_in is not None and not is_signature(text):
             return self.sign_in.verify(text, path)
-        token = parse_token(text)
+        token = self._tokens.read(text)
         signer, rights = self._signer(token, path)
         if token.expires_at_ms <= self._clock.now_ms():
             raise Refused(UNAUTHORIZED, "ExpiredToken: The token has expired.")
@@ -186,6 +188,7 @@ class Authorizer:
                 f"InvalidAudience: The token is for {_shown(token.scope)}, which does not "
                 f"cover {_shown(path)}.",
             )
+        self._tokens.keep(text, token)
         return Grant([Share(rights, signer.owner)], path, signer, token.expires_at_ms)
 
     async def prepare(self, text: str) -> None:
@@ -200,7 +203,7 @@ class Authorizer:
         """
         if self.sign_in is not None and not is_signature(text):
             return ""
-        return parse_token(text).scope
+        return self._tokens.read(text).scope
 
     def token_in_plain(self, response: bytes) -> str | None:
         """The issuer's token in a response of SASL PLAIN; None where it contains a key."""

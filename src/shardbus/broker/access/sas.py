@@ -33,15 +33,22 @@ class SasToken:
         self.scope = audience_path(unquote(fields["sr"]))
         self.key_names = _key_names(fields["skn"])
         self.expires_at_ms = int(fields["se"]) * 1000
+        # A key that made the signature, once that was computed: it stays true whatever happens to
+        # the key, and says nothing about whether the key is still valid.
+        self._signed_by: str | None = None
 
     def signing_key(self, keys: Sequence[str]) -> str | None:
-        """The key that made the signature; takes the same time for a right and a wrong
-        signature.
+        """The key of these that made the signature.
+
+        Takes the same time for a right and a wrong signature, until a right one was found.
         """
-        found: str | None = None
+        found = self._signed_by
+        if found is not None and found in keys:
+            return found
+        found = None
         for key in keys:
             if hmac.compare_digest(_digest(key, self._signed_text), self._signature):
-                found = key
+                found = self._signed_by = key
         return found
 
 

@@ -222,13 +222,21 @@ class Dispatcher:
         self._match()
 
     def add(self, receiver: Receiver, name: str = "") -> None:
-        """Serve a receiver; `name` is for lifecycle records."""
+        """Serve a receiver; `name` is for people, as in lifecycle records."""
         is_first = not self._seats
         if id(receiver) not in self._seats:
             self._total.count += 1
         self._seats[id(receiver)] = _Seat(receiver, name)
         if is_first and self.keeper is not None:
             self.keeper.entered()
+
+    def receiver_name(self) -> str:
+        """The name of the receiver that has been served for the longest time; empty if there is
+        none.
+        """
+        for seat in self._seats.values():
+            return seat.name
+        return ""
 
     def remove(self, receiver: Receiver) -> None:
         """Remove a receiver; messages on their way to it return to the front of their fragment."""

@@ -214,6 +214,7 @@ class HeldLink:
         self.token = accepted.token
         # Those that were held later than the session was accepted.
         self.later: list[bytes] = []
+        self.session_key = session_key(accepted.session_id)
         self._links = links
         self._fragments = fragments
         self._session_id = accepted.session_id
@@ -223,6 +224,11 @@ class HeldLink:
             self._held[fragments.index_of_token(token)] = token
         self._joining: Joining | None = None
         self._is_over = False
+
+    @property
+    def holder(self) -> str:
+        """The name of the receiver."""
+        return self._dispatcher.receiver_name()
 
     def entered(self) -> None:
         """The dispatcher has a receiver."""
@@ -241,7 +247,7 @@ class HeldLink:
         """Hold the session at the fragments that it has by now; a state stays where it is."""
         if self._is_over or self._joining is not None:
             return
-        path = self._fragments.path_of_key(session_key(self._session_id))
+        path = self._fragments.path_of_key(self.session_key)
         if path[-1] in self._held:
             return
         self._joining = Joining(
@@ -278,6 +284,10 @@ class HeldLinks:
 
     def remove(self, link: HeldLink) -> None:
         self._links.pop(link.token, None)
+
+    def holders(self) -> dict[str, str]:
+        """The names of the receivers by the keys of the sessions that they hold."""
+        return {link.session_key: link.holder for link in self._links.values()}
 
     def extend(self) -> None:
         """The entity has another map."""

@@ -304,6 +304,48 @@ def test_letters_of_a_subscription_warn_of_its_sisters(desk: Desk) -> None:
     assert len(desk.bodies("news%2FSubscriptions%2Fus")) == 10
 
 
+def test_active_messages_become_dead_letters_with_a_reason_and_can_come_back(desk: Desk) -> None:
+    """R46"""
+    desk.call("POST", "entities/many/messages", {"messages": [{"body": f"m{n}"} for n in range(9)]})
+    desk.call("POST", "entities/many/messages/receive", {"count": 1})
+    page = desk.call("POST", "entities/many/messages/search", {})
+    numbers = [one["number"] for one in page["messages"]]  # type: ignore[attr-defined]  # a list
+    job = desk.begin(
+        "many",
+        "dead_letter",
+        selection={"numbers": numbers},
+        reason="no stock",
+        description="wait for the truck",
+    )
+
+    ended = desk.wait(job)
+    letters = desk.call("POST", f"entities/many{DEAD}/messages/search", {})["messages"]
+    again = desk.wait(desk.begin(f"many{DEAD}", "resubmit"))
+
+    assert (ended["done"], ended["skipped"], ended["reason"]) == (8, 1, "no stock")
+    assert isinstance(letters, list) and len(letters) == 8
+    assert {one["dead_letter_reason"] for one in letters} == {"no stock"}
+    assert {one["dead_letter_description"] for one in letters} == {"wait for the truck"}
+    assert (again["done"], len(desk.bodies("many"))) == (8, 9)
+
+
+def test_a_job_that_makes_dead_letters_continues_after_a_restart(desk: Desk) -> None:
+    """R46"""
+    some = {"messages": [{"body": f"m{n}", "partition_key": f"{n}"} for n in range(600)]}
+    desk.call("POST", "entities/many/messages", some)
+    job = desk.begin("many", "dead_letter", reason="tested")
+    desk.pass_s(0.03)
+    desk.restart()
+
+    ended = desk.wait(job)
+
+    assert (ended["state"], ended["restarts"]) == ("done", 1)
+    assert sorted(desk.bodies(f"many{DEAD}")) == sorted(f"m{n}" for n in range(600))
+    letters = desk.call("POST", f"entities/many{DEAD}/messages/search", {})["messages"]
+    assert isinstance(letters, list)
+    assert {one["dead_letter_reason"] for one in letters} == {"tested"}
+
+
 def test_locked_messages_are_skipped(desk: Desk) -> None:
     desk.bury("q", 3)
     desk.call("POST", f"entities/q{DEAD}/messages/receive", {"count": 1})
@@ -326,6 +368,13 @@ def test_locked_messages_are_skipped(desk: Desk) -> None:
         (f"q{DEAD}", {"action": "delete", "selection": {"numbers": ["0"]}}),
         (f"q{DEAD}", {"action": "explode"}),
         ("q", {"action": "move", "destination": "q"}),
+        (f"q{DEAD}", {"action": "dead_letter"}),
+        ("q", {"action": "dead_letter", "destination": "many"}),
+        ("q", {"action": "dead_letter", "edit": {}}),
+        ("q", {"action": "dead_letter", "mark": "x"}),
+        ("q", {"action": "dead_letter", "reason": "x" * 4_097}),
+        ("q", {"action": "delete", "reason": "x"}),
+        ("q", {"action": "export", "description": "x"}),
     ],
 )
 def test_a_wrong_job_is_refused(desk: Desk, line: str, body: Json) -> None:

@@ -21,6 +21,7 @@ def test_a_session_tells_its_messages_holder_and_state(web: Web) -> None:
 
     assert (free["messages"], free["active"], free["is_more"]) == (2, 2, False)
     assert (free["state_text"], free["locked_until"], free["held_by"]) == ("half way", None, "")
+    assert (free["state_bytes"], held["state_bytes"], free["holder"]) == (8, None, "")
     assert held["locked_until"] and held["locked_messages"] == 1
     assert (held["held_by"], held["reader"]) == ("client", "")
     assert (held["is_state_known"], held["state_text"]) == (False, None)
@@ -40,6 +41,31 @@ def test_a_session_tells_the_reader_that_has_claimed_its_messages(web: Web) -> N
     held = ask(web, "POST", "entities/s/sessions/show", {"session_id": "x"})
 
     assert (held["held_by"], held["reader"], held["locked_messages"]) == ("reader", "archive", 0)
+
+
+def test_a_session_tells_the_receiver_that_holds_it_over_amqp(web: Web) -> None:
+    """R26, R46"""
+    web.create_sessions("s", is_partitioned=True)
+    put(web, "s", {"body": "a", "session_id": "x"}, {"body": "b", "session_id": "y"})
+    client = web.client()
+    link = client.session_receiver("s", "X", name="picker-7")
+    web.pass_s()
+    assert client.is_opened(link)
+
+    held = ask(web, "POST", "entities/s/sessions/show", {"session_id": "x"})
+    listed = _sessions(ask(web, "GET", "entities/s/sessions"))
+    link.detach()
+    client.flush()
+    web.pass_s()
+    free = ask(web, "POST", "entities/s/sessions/show", {"session_id": "x"})
+
+    container = client.connection.config.container_id
+    assert (held["held_by"], held["holder"]) == ("client", f"{container}/picker-7")
+    assert [(one["session_id"], one.get("holder")) for one in listed] == [
+        ("x", f"{container}/picker-7"),
+        ("y", None),
+    ]
+    assert (free["held_by"], free["holder"]) == ("", "")
 
 
 def test_sessions_are_listed_with_their_messages_as_far_as_these_were_looked_at(

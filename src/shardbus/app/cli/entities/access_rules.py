@@ -20,12 +20,12 @@ from shardbus.app.cli.access import (
 from shardbus.app.cli.api_client import ACCESS_RULE, ApiClient, Document
 from shardbus.app.cli.completion import complete_entity, completes
 from shardbus.app.cli.confirm import confirm, yes_option
-from shardbus.app.cli.console import Console, Json, run_command, table
+from shardbus.app.cli.console import Console, Json, run_command
 from shardbus.app.cli.duration import to_seconds
 from shardbus.app.cli.failures import NotFound, Refused, Usage
 from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.sas import Credential, connection_string
-from shardbus.app.cli.tables import list_text
+from shardbus.app.cli.tables import facts_text, list_text
 
 AMQP_PORT: Final = 5672
 TTL_S_MAX: Final = 366 * 86_400
@@ -334,7 +334,7 @@ def _show(to: Console, shown: Document) -> None:
         ("secondary key", _key_text(shown.get("secondary_key"))),
         ("note", _note(shown)),
     ]
-    to.show(shown, table([row for row in rows if row[1]]))
+    to.show(shown, facts_text([row for row in rows if row[1]]))
 
 
 def _key_text(key: Json) -> str:

@@ -9,12 +9,12 @@ from shardbus.app.cli.access import Options, access_options
 from shardbus.app.cli.client import Management
 from shardbus.app.cli.completion import entity_argument
 from shardbus.app.cli.confirm import yes_option
-from shardbus.app.cli.console import Console, Json, size_text, table
+from shardbus.app.cli.console import Console, Json, size_text
 from shardbus.app.cli.entities.atom import AtomDescription, EntityKind
 from shardbus.app.cli.entities.entity import changes, delete_entity, fragments_text, run, size_line
 from shardbus.app.cli.entities.entity_options import elements_from, option_parameters, property_rows
 from shardbus.app.cli.groups import CommandGroup
-from shardbus.app.cli.tables import list_text
+from shardbus.app.cli.tables import facts_text, list_text
 
 Row = tuple[str, ...]
 
@@ -91,7 +91,7 @@ def entity_group(view: EntityView) -> click.Group:
 
 
 def _show(to: Console, view: EntityView, described: AtomDescription) -> None:
-    to.show(_document(view, described), table(_rows(view, described)))
+    to.show(_document(view, described), facts_text(_rows(view, described)))
 
 
 def _list(to: Console, view: EntityView, found: list[AtomDescription]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from shardbus.app.cli.api_client import Document
-from shardbus.app.cli.console import Json, table
-from shardbus.app.cli.tables import fitted
+from shardbus.app.cli.console import Json
+from shardbus.app.cli.tables import facts_text, fitted
 
 BAR_WIDTH: Final = 12
 ENDED: Final = ("stopped", "finished")
@@ -61,7 +61,7 @@ def shown(found: Document) -> str:
         for name, value in rows
         if value or name not in _ONLY_IF_ANY
     ]
-    return table([row for row in told if row[1]])
+    return facts_text([row for row in told if row[1]])
 
 
 def listed(found: Document) -> str:

@@ -129,9 +129,10 @@ class Api:
 
     def _found(self, request: HttpRequest) -> Sequence[tuple[Row, Match]]:
         """The rows of the matching path, which differ in their methods."""
-        return self._rows_at(canonical_path(request.raw_segments))
+        return self._rows_at("/".join(request.raw_segments))
 
-    def _matched(self, path: str) -> tuple[tuple[Row, Match], ...]:
+    def _matched(self, raw_path: str) -> tuple[tuple[Row, Match], ...]:
+        path = canonical_path(raw_path.split("/"))
         found: list[tuple[Row, Match]] = []
         for row in self._by_length:
             if not found or row.route.path == found[0][0].route.path:

@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Protocol, TypeVar
 from msgspec import UNSET, Meta, Struct, field
 from msgspec.structs import replace
 
-from shardbus.gateway.http.api.messages.documents import BODY_CHARACTERS_MAX
+from shardbus.gateway.http.api.messages.documents import BODY_CHARACTERS_MAX, Reason
 from shardbus.gateway.http.api.messages.values import PROPERTIES_MAX, Number, read_numbers
 from shardbus.gateway.http.api.search.selection import NUMBERS_MAX, SelectionMembers
 from shardbus.gateway.http.document import Body, Count, Json, Maybe, Moment, Text, one_of, told
@@ -22,6 +22,7 @@ MOVE: Final = "move"
 DELETE: Final = "delete"
 EXPORT: Final = "export"
 UNDO: Final = "undo"
+BURY: Final = "dead_letter"
 
 RUNNING: Final = "running"
 STOPPING: Final = "stopping"
@@ -101,7 +102,7 @@ class Edit(Body, kw_only=True, frozen=True):
 
 class NewJob(Body, kw_only=True, frozen=True):
     action: Annotated[
-        Literal["resubmit", "move", "delete", "export", "undo"],
+        Literal["resubmit", "move", "delete", "export", "undo", "dead_letter"],
         Meta(examples=["export"]),
     ]
     selection: Selection = Selection()
@@ -128,6 +129,12 @@ class NewJob(Body, kw_only=True, frozen=True):
             "messages become dead letters again, unless they have been received."
         ),
     ] = UNSET
+    reason: Annotated[
+        Maybe[Reason], told("With dead_letter: the reason that the dead letters get.")
+    ] = UNSET
+    description: Annotated[
+        Maybe[Reason], told("With dead_letter: the description of the reason.")
+    ] = UNSET
     about: Annotated[
         Maybe[Annotated[str, Meta(max_length=ABOUT_CHARACTERS_MAX)]],
         told("What the selected messages have in common, as a text for people; only shown."),
@@ -139,7 +146,7 @@ class NewJob(Body, kw_only=True, frozen=True):
 
 class Job(Struct, kw_only=True):
     id: str
-    action: Annotated[str, one_of(RESUBMIT, MOVE, DELETE, EXPORT, UNDO)]
+    action: Annotated[str, one_of(RESUBMIT, MOVE, DELETE, EXPORT, UNDO, BURY)]
     entity: Annotated[str, told("The line of messages.")]
     destination: Annotated[str, told("The destination of messages; empty if there is none.")]
     state: Annotated[str, one_of(RUNNING, STOPPING, *ENDED)]
@@ -147,7 +154,9 @@ class Job(Struct, kw_only=True):
     ended_at: Moment | None = None
     total: Annotated[Count, told("Messages to examine, as counted at the beginning.")] = 0
     examined: Annotated[Count, told("Messages that were examined.")] = 0
-    done: Annotated[Count, told("Messages that were resubmitted, moved, deleted or exported.")] = 0
+    done: Annotated[
+        Count, told("Messages that were resubmitted, moved, deleted, dead-lettered or exported.")
+    ] = 0
     skipped: Annotated[
         Count,
         told(
@@ -168,6 +177,8 @@ class Job(Struct, kw_only=True):
     edit: Edit | None = None
     mark: Annotated[str, told("The name by which undo finds the messages.")] = ""
     about: Annotated[str, told("What the messages have in common, as the client called it.")] = ""
+    reason: Annotated[str, told("The reason that dead letters get; empty if there is none.")] = ""
+    description: Annotated[str, told("The description of the reason.")] = ""
 
 
 class Kept(Struct, kw_only=True):

@@ -21,6 +21,7 @@ from shardbus.gateway.http.api.messages.values import read_numbers
 from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces
 from shardbus.gateway.http.api.search.selection import Condition
 from shardbus.gateway.http.jobs.job import (
+    BURY,
     DELETE,
     DONE,
     ENDED,
@@ -200,14 +201,18 @@ class Jobs:
         if new.selection.numbers is not UNSET:
             read_numbers(new.selection.numbers)
         if new.edit is not UNSET:
-            if new.action in (DELETE, EXPORT, UNDO):
+            if new.action in (DELETE, EXPORT, UNDO, BURY):
                 raise invalid(f"The action {new.action} sends nothing: leave out edit.")
             check_edit(new.edit)
             check_repair(new.edit)
         if new.action not in (MOVE, RESUBMIT) and new.destination is not UNSET:
             raise invalid(f"The action {new.action} has no destination.")
-        if new.action in (DELETE, EXPORT) and new.mark is not UNSET:
+        if new.action in (DELETE, EXPORT, BURY) and new.mark is not UNSET:
             raise invalid(f"The action {new.action} has no mark.")
+        if new.action == BURY and place.line != MAIN_LINE:
+            raise Refused(NOT_ALLOWED, "The messages are dead letters already.")
+        if new.action != BURY and (new.reason is not UNSET or new.description is not UNSET):
+            raise invalid("reason and description are allowed only with the action dead_letter.")
         if new.action == UNDO and (new.mark is UNSET or place.line != MAIN_LINE):
             raise invalid(
                 "An undo needs the mark of the resubmitted messages, and the entity where they are "
@@ -254,6 +259,8 @@ class Jobs:
             edit=None if new.edit is UNSET else new.edit,
             mark="" if new.mark is UNSET else new.mark,
             about="" if new.about is UNSET else new.about,
+            reason="" if new.reason is UNSET else new.reason,
+            description="" if new.description is UNSET else new.description,
             warnings=self._warnings(place.handle, new, destination),
         )
         lasts = [sequence_number(part.number, part.sent_total) for part in statistics.fragments]

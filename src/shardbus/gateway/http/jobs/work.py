@@ -31,6 +31,7 @@ from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces, SendPlac
 from shardbus.gateway.http.api.search.selection import Condition
 from shardbus.gateway.http.document import write
 from shardbus.gateway.http.jobs.job import (
+    BURY,
     DELETE,
     EXPORT,
     STOPPING,
@@ -278,8 +279,12 @@ class JobRun:
             await place.handle.operations.settle(Settle(COMPLETE, [each.token for each in share]))
             self._count(share)
             return 0
+        if job.action == BURY:
+            await place.handle.operations.settle(self._burial(share))
+            self._count(share)
+            return 0
         if job.action == UNDO:
-            return await self._bury(place, share)
+            return await self._bury_again(place, share)
         resender = Resender(place.handle, self._target(), self._transactor, job.edit, job.mark)
         readable: list[tuple[Delivery, Message]] = []
         for delivery in share:
@@ -303,7 +308,12 @@ class JobRun:
         if self._is_only_numbered:
             self._ended.update(each.entry.sequence_number for each in ended)
 
-    async def _bury(self, place: EntityPlace, share: list[Delivery]) -> int:
+    def _burial(self, share: Sequence[Delivery]) -> Settle:
+        tokens = [each.token for each in share]
+        reason, description = self._job.reason or None, self._job.description or None
+        return Settle(DEAD_LETTER, tokens, reason=reason, description=description)
+
+    async def _bury_again(self, place: EntityPlace, share: list[Delivery]) -> int:
         """Make messages dead letters again, with their reasons; returns how many were received
         before.
         """

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
-from email.utils import formatdate
 from http import HTTPStatus
 from types import TracebackType
 from typing import Final, Self, cast, final
 
 import h11
 
-from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, TOO_LARGE, ErrorKind, Refused
+from shardbus.core.errors import INVALID_ARGUMENT, SERVER_BUSY, ErrorKind, Refused
 from shardbus.gateway.admission.http import HttpAdmission
+from shardbus.gateway.http.server.head import (
+    BODY_BYTES_MAX,
+    check_head,
+    kind_of,
+    new_reader,
+    too_large,
+)
 from shardbus.gateway.http.server.message import Departure, HttpRequest, HttpResponse
+from shardbus.gateway.http.server.simple_get import (
+    SimpleGet,
+    head_of_answer,
+    http_date,
+    read_simple_get,
+)
 from shardbus.gateway.listening.peer import UNKNOWN, peer_of
 from shardbus.gateway.listening.websocket import WebSockets
 from shardbus.gateway.listening.websocket_handshake import hints, is_websocket_path
 
-HEADER_BYTES_MAX: Final = 32 * 1024
-BODY_BYTES_MAX: Final = 1024 * 1024
 CONNECTIONS_MAX: Final = 1000
 REQUEST_MS_MAX: Final = 30_000
 """From the first byte of a request to its last."""
@@ -42,7 +53,6 @@ Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
 Refuse = Callable[[Refused, str, str], HttpResponse]
 """The answer to an unreadable request: its target, as far as known, and its peer."""
 
-_VERSION: Final = ErrorKind("http-version", "amqp:not-implemented", 505, 50500)
 _TOO_MANY: Final = ErrorKind("too-many-connections", "amqp:resource-limit-exceeded", 503, 50004)
 
 
@@ -127,7 +137,7 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self, gateway: HttpGateway) -> None:
         self._gateway = gateway
-        self._http = _new_reader()
+        self._http = new_reader()
         self._loop = asyncio.get_running_loop()
         self.peer = UNKNOWN
         self._transport: asyncio.Transport | None = None
@@ -142,6 +152,8 @@ class HttpConnection(asyncio.Protocol):
         self._missing_bytes = 0
         self._behind = b""
         self._is_over = False
+        # Whether the request was read without h11, which has seen nothing of it.
+        self._is_simple = False
         # Whether this request is being counted, and whether that was too much.
         self._is_adding = False
         self._is_outheld = False
@@ -167,6 +179,10 @@ class HttpConnection(asyncio.Protocol):
             self._drop(len(data))
             return
         if not self._is_receiving:
+            simple = read_simple_get(data) if self._is_between_requests() else None
+            if simple is not None:
+                self._start_simple(simple)
+                return
             self._is_receiving = True
             self._set_timer(REQUEST_MS_MAX)
         if self._is_own:
@@ -176,6 +192,10 @@ class HttpConnection(asyncio.Protocol):
         if self._is_answering or not self._is_writable:
             self._transport.pause_reading()
         self._advance()
+
+    def _is_between_requests(self) -> bool:
+        """Whether everything that came before has been answered."""
+        return self._is_reading() and not self._http.trailing_data[0]
 
     def _drop(self, size_bytes: int) -> None:
         """Read and drop input after the end, within a limit, so that the client can read the
@@ -263,7 +283,7 @@ class HttpConnection(asyncio.Protocol):
                     return
                 self._take(event)
         except h11.RemoteProtocolError as error:
-            self._fail(Refused(_kind_of(error), f"The request is not HTTP/1.1: {error}."))
+            self._fail(Refused(kind_of(error), f"The request is not HTTP/1.1: {error}."))
         except Refused as refusal:
             self._fail(refusal)
 
@@ -276,7 +296,7 @@ class HttpConnection(asyncio.Protocol):
         if isinstance(event, h11.Request):
             self._head = event
             self._target = event.target.decode("latin-1")
-            self._begin_own(_check_head(event))
+            self._begin_own(check_head(event))
         elif isinstance(event, h11.Data):
             self._add_to_body(event.data)
         elif isinstance(event, h11.EndOfMessage):
@@ -314,7 +334,7 @@ class HttpConnection(asyncio.Protocol):
     def _add_to_body(self, data: bytes) -> None:
         self._body_bytes += len(data)
         if self._body_bytes > BODY_BYTES_MAX:
-            raise _too_large()
+            raise too_large()
         # Long pieces are copied once, when the body is complete. Short ones are joined as they
         # come: each as an object of its own would take more memory than is counted.
         last = self._body[-1] if self._body else None
@@ -378,11 +398,34 @@ class HttpConnection(asyncio.Protocol):
             # "The server MUST close the connection after responding to such a request" (RFC 9112,
             # 6.1): a proxy that believes the other one sees another end of it.
             self._is_ending = True
+        if self._behind or (not self._is_own and self._http.trailing_data[0]):
+            transport.pause_reading()
+        self._spawn(request)
+
+    def _start_simple(self, simple: SimpleGet) -> None:
+        try:
+            request = HttpRequest(
+                "GET",
+                simple.target,
+                simple.headers,
+                b"",
+                is_secure=self._is_secure(),
+                peer=self.peer,
+            )
+        except Refused as refusal:
+            self._target = simple.target
+            self._fail(refusal)
+            return
+        self._is_receiving = True
+        self._is_simple = True
+        request.vouched = self._vouched
+        request.header_names = simple.header_names
+        self._spawn(request)
+
+    def _spawn(self, request: HttpRequest) -> None:
         self._is_answering = True
         self._departure = request.departure
         self._cancel_timer()
-        if self._behind or (not self._is_own and self._http.trailing_data[0]):
-            transport.pause_reading()
         self._gateway.spawn(self, request)
 
     def _vouched(self) -> None:
@@ -427,7 +470,7 @@ class HttpConnection(asyncio.Protocol):
 
     def _send(self, response: HttpResponse, *, is_head: bool) -> None:
         headers = [
-            ("Date", formatdate(usegmt=True)),
+            ("Date", http_date(int(time.time()))),
             ("Server", "Shardbus"),
             *response.headers,
         ]
@@ -439,6 +482,9 @@ class HttpConnection(asyncio.Protocol):
             headers.append(("Content-Length", str(len(response.body))))
         if self._is_ending:
             headers.append(("Connection", "close"))
+        if self._is_simple:
+            self._write(head_of_answer(response.status, tuple(headers)) + response.body)
+            return
         phrase = HTTPStatus(response.status).phrase
         start = h11.Response(status_code=response.status, headers=headers, reason=phrase)
         parts = [self._http.send(start)]
@@ -451,22 +497,29 @@ class HttpConnection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
-        is_done = self._is_own or self._http.their_state is h11.DONE
-        if self._is_ending or self._http.our_state is not h11.DONE or not is_done:
+        if self._is_ending or not self._is_done():
             self._close()
             return
         if self._is_own:
             self._end_own()
-        else:
+        elif not self._is_simple:
             self._http.start_next_cycle()
+        self._is_simple = False
         if self._is_writable:
             self._go_on(transport)
+
+    def _is_done(self) -> bool:
+        """Whether request and answer are complete, and another request may follow."""
+        if self._is_simple:
+            return True
+        is_read = self._is_own or self._http.their_state is h11.DONE
+        return is_read and self._http.our_state is h11.DONE
 
     def _end_own(self) -> None:
         """h11 waits for a body that it never gets: another one reads the next request."""
         behind, self._behind = self._behind, b""
         self._is_own = False
-        self._http = _new_reader()
+        self._http = new_reader()
         if behind:
             self._http.receive_data(behind)
         if self._is_over:
@@ -535,34 +588,3 @@ class HttpConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-
-def _new_reader() -> h11.Connection:
-    return h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES_MAX)
-
-
-def _check_head(head: h11.Request) -> int:
-    """The length of the body; 0 if there is none, or if it comes in chunks."""
-    if head.http_version not in (b"1.0", b"1.1"):
-        raise Refused(
-            _VERSION, f"HTTP/{head.http_version.decode()} is not supported: use HTTP/1.1."
-        )
-    length = 0
-    is_chunked = False
-    for name, value in head.headers:
-        is_chunked = is_chunked or name == b"transfer-encoding"
-        if name == b"content-length":
-            length = int(value)
-            if length > BODY_BYTES_MAX:
-                raise _too_large()
-    return 0 if is_chunked else length
-
-
-def _too_large() -> Refused:
-    return Refused(TOO_LARGE, f"The body has more than {BODY_BYTES_MAX} bytes.")
-
-
-def _kind_of(error: h11.RemoteProtocolError) -> ErrorKind:
-    if error.error_status_hint == INVALID_ARGUMENT.status:
-        return INVALID_ARGUMENT
-    return ErrorKind("unreadable", "amqp:decode-error", error.error_status_hint, 40000)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -15,6 +16,10 @@ QUERY_FIELDS_MAX: Final = 32
 # proportion to its length, and comes before the token is checked.
 PATH_CHARACTERS_MAX: Final = 4_096
 PATH_SEGMENTS_MAX: Final = 160
+TARGETS_KEPT_MAX: Final = 256
+"""Targets whose parts are remembered: a page asks for the same ones every two seconds."""
+KEPT_CHARACTERS_MAX: Final = 512
+"""Longer targets are read each time."""
 
 XML: Final = "application/atom+xml; charset=utf-8"
 ERROR_XML: Final = "application/xml; charset=utf-8"
@@ -75,6 +80,26 @@ class HttpRequest:
         self.departure = Departure()
         self.grant: Grant | None = None
         self.vouched: Callable[[], None] = _nobody_hears
+        is_short = len(target) <= KEPT_CHARACTERS_MAX
+        read = _known_target(target) if is_short else _Target(target)
+        self.path = read.path
+        self.raw_segments = read.raw_segments
+        self.query = read.query
+
+    def base_url(self, default_host: str) -> str:
+        """Scheme and authority by which the client addresses the server."""
+        return f"{'https' if self.is_secure else 'http'}://{self.host(default_host)}"
+
+    def host(self, default_host: str) -> str:
+        """The host by which the client addresses the server, with the port if it gives one."""
+        return host_of(self.headers.get("host", ""), default_host)
+
+
+@final
+class _Target:
+    """The parts of a request target; nobody changes them, because requests share them."""
+
+    def __init__(self, target: str) -> None:
         try:
             parts = urlsplit(target)
             fields = parse_qsl(parts.query, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
@@ -86,16 +111,11 @@ class HttpRequest:
         if len(parts.path) > PATH_CHARACTERS_MAX or parts.path.count("/") > PATH_SEGMENTS_MAX:
             raise Refused(INVALID_ARGUMENT, "The path is longer than that of any entity.")
         self.path = unquote(parts.path).strip("/")
-        self.raw_segments = parts.path.strip("/").split("/")
-        self.query = {name.lower(): value for name, value in fields}
+        self.raw_segments: Sequence[str] = tuple(parts.path.strip("/").split("/"))
+        self.query: Mapping[str, str] = {name.lower(): value for name, value in fields}
 
-    def base_url(self, default_host: str) -> str:
-        """Scheme and authority by which the client addresses the server."""
-        return f"{'https' if self.is_secure else 'http'}://{self.host(default_host)}"
 
-    def host(self, default_host: str) -> str:
-        """The host by which the client addresses the server, with the port if it gives one."""
-        return host_of(self.headers.get("host", ""), default_host)
+_known_target = lru_cache(maxsize=TARGETS_KEPT_MAX)(_Target)
 
 
 def _nobody_hears() -> None:

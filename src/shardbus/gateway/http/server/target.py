@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final, final
 from urllib.parse import unquote
 from uuid import UUID
@@ -27,7 +28,9 @@ class MessageUrl:
     entity.
     """
 
-    def __init__(self, kind: str, entity_path: str, tail: list[str], token: bytes = b"") -> None:
+    def __init__(
+        self, kind: str, entity_path: str, tail: Sequence[str], token: bytes = b""
+    ) -> None:
         self.kind = kind
         self.entity_path = entity_path
         self.tail = "/".join(tail)
@@ -54,7 +57,7 @@ def read_target(request: HttpRequest) -> MessageUrl | None:
     return target
 
 
-def _read(raw: list[str], segments: list[str]) -> MessageUrl | None:
+def _read(raw: Sequence[str], segments: Sequence[str]) -> MessageUrl | None:
     if len(segments) >= 2 and _is_messages(segments[-1]):
         return MessageUrl(SEND, "/".join(raw[:-1]), segments[-1:])
     if len(segments) >= 3 and _is_messages(segments[-2]) and segments[-1].lower() == "head":

@@ -22,7 +22,7 @@ SESSION_PAGE_DEFAULT: Final = 100
 BODY_CHARACTERS_MAX: Final = 1024 * 1024
 
 _SessionId = Annotated[str, Meta(max_length=KEY_CHARACTERS_MAX)]
-_Reason = Annotated[str, Meta(max_length=REASON_CHARACTERS_MAX)]
+Reason = Annotated[str, Meta(max_length=REASON_CHARACTERS_MAX)]
 _PassedOver = Annotated[Json, told("Ignored.")]
 _Token = Annotated[
     Text,
@@ -148,10 +148,10 @@ class Settlement(Body, kw_only=True, frozen=True):
     ]
     lock_tokens: _Tokens
     reason: Annotated[
-        Maybe[_Reason], Meta(description="The reason of a dead letter.", examples=["unreadable"])
+        Maybe[Reason], Meta(description="The reason of a dead letter.", examples=["unreadable"])
     ] = UNSET
     description: Annotated[
-        Maybe[_Reason],
+        Maybe[Reason],
         Meta(description="The description of the reason.", examples=["The body is not JSON."]),
     ] = UNSET
     properties: Annotated[
@@ -241,6 +241,12 @@ class Resubmitted(Struct, kw_only=True):
     has_more: Annotated[bool, told("Whether another request may resubmit more.")]
 
 
+HOLDER: Final = (
+    "the names that the receiver gave its connection and its link; empty where it is not connected "
+    "to this gateway over AMQP."
+)
+
+
 class ListedSession(Struct, kw_only=True):
     session_id: str
     locked_until: Annotated[
@@ -249,6 +255,7 @@ class ListedSession(Struct, kw_only=True):
     locked_messages: Annotated[
         Maybe[Count], told("For a held session: how many of its messages are locked.")
     ] = UNSET
+    holder: Annotated[Maybe[str], told(f"For a held session: {HOLDER}")] = UNSET
     messages: Annotated[Maybe[Count], told("With `counts`: the messages that were seen.")] = UNSET
     size_bytes: Annotated[Maybe[Count], told("With `counts`: their size.")] = UNSET
     oldest_at: Annotated[

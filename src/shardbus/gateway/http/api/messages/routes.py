@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, final
 
 from shardbus.broker.bus import Bus
@@ -190,7 +191,8 @@ class MessagesApi:
                 updated_after_ms=-1, skip=skip, count_max=top
             )
         holds = await place.handle.operations.holds(found)
-        page = Sessions(sessions=_listed(found, holds), skip=skip)
+        holders = place.handle.router.held_links.holders()
+        page = Sessions(sessions=_listed(found, holds, holders), skip=skip)
         if call.query.integer("counts", 0, 1) == 1:
             self._places.pay(1)
             counts, page.is_counted = await count_sessions(self._places, place, found)
@@ -202,7 +204,9 @@ class MessagesApi:
         return page
 
 
-def _listed(session_ids: list[str], holds: list[Hold]) -> list[ListedSession]:
+def _listed(
+    session_ids: list[str], holds: list[Hold], holders: Mapping[str, str]
+) -> list[ListedSession]:
     held = {hold.session_id: hold for hold in holds}
     listed = []
     for session_id in session_ids:
@@ -210,5 +214,6 @@ def _listed(session_ids: list[str], holds: list[Hold]) -> list[ListedSession]:
         if hold is not None:
             session.locked_until = format_moment(hold.locked_until_ms)
             session.locked_messages = hold.locked
+            session.holder = holders.get(session_key(session_id), "")
         listed.append(session)
     return listed

@@ -16,6 +16,7 @@ from shardbus.core.sessions.command import SessionAccepted
 from shardbus.core.sessions.key import session_key
 from shardbus.gateway.http.api.call import Call, Row, takes
 from shardbus.gateway.http.api.messages.batch_receiver import accept_session
+from shardbus.gateway.http.api.messages.documents import HOLDER
 from shardbus.gateway.http.api.messages.scan import scan_of
 from shardbus.gateway.http.api.messages.session_counts import reader_of_session
 from shardbus.gateway.http.api.messages.values import read_base64
@@ -53,7 +54,9 @@ class SessionShown(Struct, kw_only=True):
     locked_messages: Count
     held_by: Annotated[str, one_of(*_HOLDERS), told("Empty for a session that is free.")]
     reader: Annotated[str, told("The name of the reader that holds it, if one does.")]
+    holder: Annotated[str, told(f"For a held session: {HOLDER}")]
     is_state_known: Annotated[bool, told("False while another client holds the session.")]
+    state_bytes: Annotated[Count | None, told("Its size; null while it is not known.")]
     state_base64: str | None
     state_text: Annotated[str | None, told("The state, if it is text.")]
 
@@ -156,7 +159,9 @@ class SessionPages:
             locked_messages=holds[0].locked if holds else 0,
             held_by=("reader" if reader else "client") if holds else "",
             reader=reader,
+            holder=router.held_links.holders().get(session_key(session_id), ""),
             is_state_known=is_known,
+            state_bytes=len(state) if is_known else None,
             state_base64=b64encode(state).decode() if state else None,
             state_text=_text(state),
         )

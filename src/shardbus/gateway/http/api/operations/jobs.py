@@ -84,7 +84,8 @@ class JobPages:
             takes(
                 _route(
                     _JOBS,
-                    "Start a job on the messages of a line: resubmit, move, delete or export.",
+                    "Start a job on the messages of a line: resubmit, move, delete or export them, "
+                    "or make them dead letters.",
                     Job,
                     method="POST",
                     identifier="startJob",

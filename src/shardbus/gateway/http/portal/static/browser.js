@@ -59,6 +59,7 @@ export class MessageBrowser {
     this.language = "python";
     this.bodyShown = "";
     this.hasBegun = false;
+    this.counted = 0;
     /** Whether the message that is shown was in the list. */
     this.isListed = false;
   }
@@ -69,6 +70,14 @@ export class MessageBrowser {
     this.hasBegun = true;
     void this.search();
     if (this.openedNumber) await this.open(this.openedNumber);
+  }
+
+  /** Search again by itself only where nothing is listed: a list does not move under the eye. @param {number} now how many messages there are */
+  async refresh(now) {
+    await this.begin();
+    const isEmpty = this.progress && !this.progress.next && !this.running && !this.messages.length && !this.isFiltered();
+    if (isEmpty && now > 0 && now !== this.counted) void this.search();
+    this.counted = now;
   }
 
   leave() {
@@ -193,8 +202,7 @@ export class MessageBrowser {
       field("Fragment", (_, props) => input({ ...props, inputmode: "numeric", value: this.fragment, placeholder: "all", onvalue: set("fragment") }), { id: "filter-fragment" }),
       field("Session", (_, props) => input({ ...props, value: this.session, placeholder: "all", onvalue: set("session") }), { id: "filter-session" }),
       h("div", { class: "field order" }, field("Order", (_, props) => select([["", "Oldest first"], ["1", "Newest first"]], { ...props, value: this.isNewest ? "1" : "", onvalue: (/** @type {string} */ value) => { this.isNewest = value === "1"; } }), { id: "filter-order" })),
-      h("div", { class: "actions" }, h("button", { type: "submit", class: "button" }, "Search"),
-        this.where ? button("Save", () => this.saveFilter(), { title: "Keep this condition for next time, in this browser" }) : null));
+      h("div", { class: "actions" }, h("button", { type: "submit", class: "button" }, "Search")));
   }
 
   /** One group of dead letters: a reason alone may be that of several. */
@@ -220,10 +228,12 @@ export class MessageBrowser {
 
   status() {
     const { progress } = this;
+    const isNothing = progress && !progress.total && !this.running && !this.isFiltered();
     const found = plural(this.messages.length, "message");
     const told = progress ? `${found} shown; searched ${count(progress.searched)} of ${count(progress.total)}${progress.next || this.running ? "" : ", all"}.` : "Searching …";
     return [
-      h("div", { class: "row" }, h("p", { class: "muted grow", role: "status" }, told, progress?.errors ? ` The condition fails on ${plural(progress.errors, "message")}: ${progress.first_error}` : ""),
+      isNothing ? null : h("div", { class: "row" }, h("p", { class: "muted grow", role: "status" }, told, progress?.errors ? ` The condition fails on ${plural(progress.errors, "message")}: ${progress.first_error}` : ""),
+        this.where && !this.savedFilters().includes(this.where) ? button("Save the condition", () => this.saveFilter(), { class: "small", title: "Keep this condition for next time, in this browser" }) : null,
         this.running ? button("Stop", () => this.stop(), { class: "small" }) : null,
         !this.running && progress?.next ? button("Search on", () => this.more(), { class: "small" }) : null,
         this.ticked.size && this.options.chosenActions ? h("div", { class: "actions" }, h("strong", null, `${count(this.ticked.size)} chosen`), this.options.chosenActions([...this.ticked])) : null),
@@ -243,8 +253,10 @@ export class MessageBrowser {
       columns: [
         ...(this.options.chosenActions ? [{ title: "Chosen", head: this.tickAll(), class: "tight", cell: (/** @type {any} */ one) => this.tick(one.number) }] : []),
         { title: "Number", isHead: true, class: "tight", cell: (one) => h("button", { type: "button", class: "button quiet small mono", title: `Fragment and number: ${one.number}`, onclick: () => void attempt(() => this.open(one.number)) }, shortNumber(one.number)) },
-        { title: "Enqueued", class: "tight wide", cell: (one) => h("span", { title: `${time(one.enqueued_at)}, ${ago(one.enqueued_at)}` }, shortTime(one.enqueued_at)) },
-        isDead ? { title: "Reason", class: "", cell: (one) => one.dead_letter_reason ?? "" } : { title: "State", class: "tight wide extra", cell: (one) => (one.state === "active" ? h("span", { class: "muted" }, "active") : badge(one.state, "accent")) },
+        this.options.states?.includes("scheduled") ? { title: "Due", class: "tight", cell: (one) => h("span", { title: ago(one.scheduled_at) }, time(one.scheduled_at)) }
+          : { title: "Enqueued", class: "tight wide", cell: (one) => h("span", { title: `${time(one.enqueued_at)}, ${ago(one.enqueued_at)}` }, shortTime(one.enqueued_at)) },
+        ...(isDead ? [{ title: "Reason", class: "", cell: (/** @type {any} */ one) => one.dead_letter_reason ?? "" }]
+          : this.options.states ? [] : [{ title: "State", class: "tight wide extra", cell: (/** @type {any} */ one) => (one.state === "active" ? h("span", { class: "muted" }, "active") : badge(one.state, "accent")) }]),
         { title: "Subject", class: "tight wide", cell: (one) => one.subject ?? "" },
         { title: "Body", cell: (one) => h("span", { class: "mono" }, preview(one)) },
         { title: "Size", class: "number wide extra", cell: (one) => size(one.size_bytes) },

@@ -81,20 +81,20 @@ export async function finish(dialog, action) {
  * @param {Dialog} dialog
  * @param {string} label
  * @param {() => unknown} action
- * @param {{kind?: string, isDisabled?: boolean, more?: Child, busy?: string}} [options]
+ * @param {{kind?: string, isDisabled?: boolean, more?: Child, busy?: string, dismissal?: string}} [options]
  */
 export function dialogButtons(dialog, label, action, options = {}) {
   // Above the buttons, which stay in sight however long the dialog is.
   return h("footer", { class: "dialog-foot" }, dialog.error ? h("div", { class: "full" }, errorBox(dialog.error)) : null, options.more,
-    button("Cancel", () => closeDialog(dialog)),
+    button(options.dismissal ?? "Cancel", () => closeDialog(dialog)),
     button(dialog.isBusy ? options.busy || "Working …" : label, () => finish(dialog, action), { kind: options.kind ?? "primary", disabled: options.isDisabled || dialog.isBusy, type: "button" }));
 }
 
 /**
  * Ask before something that cannot be undone; with `word`, that must be typed.
- * @param {{title: string, text: Child, label: string, word?: string, kind?: string, action: () => unknown}} given
+ * @param {{title: string, text: Child, label: string, word?: string, kind?: string, dismissal?: string, action: () => unknown}} given
  */
-export function confirm({ title, text, label, word, kind = "danger", action }) {
+export function confirm({ title, text, label, word, kind = "danger", dismissal, action }) {
   let typed = "";
   const id = newId();
   openDialog({
@@ -105,7 +105,7 @@ export function confirm({ title, text, label, word, kind = "danger", action }) {
         ? field(`Type ${word} to confirm`, (_, props) => input({ ...props, value: typed, onvalue: (/** @type {string} */ value) => { typed = value; },
             onkeydown: (/** @type {KeyboardEvent} */ event) => { if (event.key === "Enter" && typed === word) void attempt(() => finish(dialog, action)); } }), { id })
         : null,
-      dialogButtons(dialog, label, action, { kind, isDisabled: word !== undefined && typed !== word }),
+      dialogButtons(dialog, label, action, { kind, dismissal, isDisabled: word !== undefined && typed !== word }),
     ],
   });
 }

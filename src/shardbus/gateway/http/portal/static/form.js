@@ -22,7 +22,7 @@ export function newForm(properties, values = {}) {
 
 /** @param {Property} property */
 export function labelOf(property) {
-  const text = property.label || property.option.replaceAll("-", " ") || property.name.replaceAll("_", " ");
+  const text = property.label || property.option.replaceAll("-", " ").replace(/^max (.*) kb$/, "largest $1 (KB)") || property.name.replaceAll("_", " ");
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 

@@ -241,6 +241,11 @@ export function tabs(label, tabs, current) {
     h("a", { href: tab.href, "aria-current": tab.name === current ? "page" : undefined, onmount: tab.name === current ? intoView : undefined }, tab.text)))));
 }
 
+/** Begin with this field, on a page that was reached by a link: `autofocus` counts only where a page is loaded. @param {Element} element */
+export function focus(element) {
+  requestAnimationFrame(() => /** @type {HTMLElement} */ (element).focus());
+}
+
 /** Bring something into view that may be outside of it on a narrow screen. @param {Element} element */
 export function intoView(element) {
   if (innerWidth <= 1100) requestAnimationFrame(() => element.scrollIntoView({ block: "nearest", inline: "center" }));

@@ -46,7 +46,7 @@ export function plot({ id, title, history, lines, format, least = 1, isTime = fa
   const state = stateOf(id);
   const known = history && history.count > 0 ? history : null;
   return h("figure", { class: "plot", key: id, role: "group", "aria-label": title, style: { margin: "0" } },
-    h("div", { class: "plot-head" }, h("h2", null, title), note ? h("span", { class: "muted small" }, note) : null, lines.map((line) => legend(line, known, state.at, format))),
+    h("div", { class: "plot-head" }, h("h2", null, title), h("span", { class: "legends" }, note ? h("span", { class: "muted small" }, note) : null, lines.map((line) => legend(line, known, state.at, format)))),
     h("div", { "data-plot": id, onmount: (/** @type {Element} */ element) => observer.observe(element), onremove: (/** @type {Element} */ element) => observer.unobserve(element) },
       known ? picture(state, title, known, lines, format, { least, isTime }) : h("p", { class: "muted small" }, "No samples yet: the first comes after five seconds.")),
     known ? twin(state, title, known, lines, format) : null);
@@ -94,7 +94,7 @@ function picture(state, title, history, lines, format, { least, isTime }) {
     state.at = Math.max(0, Math.min(history.count - 1, index));
     redraw();
   };
-  const marks = Math.max(2, Math.min(5, Math.floor(width / 110)));
+  const marks = Math.min(history.count, Math.max(2, Math.min(5, Math.floor(width / 110))));
   return h("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, height: String(HEIGHT), role: "img", "aria-label": `${title}: ${described(history, lines, format)}`,
     onpointermove: over, onpointerleave: () => { state.at = null; redraw(); } },
   [0, 0.5, 1].map((share) => [
@@ -102,7 +102,7 @@ function picture(state, title, history, lines, format, { least, isTime }) {
     h("text", { x: LEFT - 6, y: y(top * share) + 4, "text-anchor": "end" }, mark(top * share)),
   ]),
   Array.from({ length: marks }, (_, place) => {
-    const index = Math.round(((history.count - 1) * place) / (marks - 1));
+    const index = Math.round(((history.count - 1) * place) / Math.max(1, marks - 1));
     return h("text", { x: x(index), y: HEIGHT - 4, "text-anchor": place === 0 ? "start" : place === marks - 1 ? "end" : "middle" }, clock(first + index * history.step_ms).slice(0, history.step_ms >= 60_000 ? 5 : 8));
   }),
   lines.length === 1 ? h("path", { class: `fill ${lines[0].class}`, d: area(history.series[lines[0].member] ?? [], x, y) }) : null,

@@ -111,7 +111,7 @@ class Rules {
       title: `Add an access rule to ${this.of}`,
       view: (dialog) => [
         field("Name", (_, props) => input({ ...props, value: name, autofocus: true, placeholder: "shop", onvalue: (/** @type {string} */ value) => { name = value; } }), { id: "access-name" }),
-        h("fieldset", { class: "stack", style: { border: "0", padding: "0", margin: "0" } }, h("legend", { class: "strong" }, "Rights"), RIGHTS.map((right) => checkbox(right, rights.has(right) || rights.has("Manage"), (value) => { if (value) rights.add(right); else rights.delete(right); }, { disabled: right !== "Manage" && rights.has("Manage"), hint: { Listen: "Receive and look.", Send: "Send.", Manage: "Change and delete entities too; includes the other two." }[right] }))),
+        h("fieldset", { class: "stack", style: { border: "0", padding: "0", margin: "0" } }, h("legend", { class: "strong" }, "Rights"), RIGHTS.map((right) => checkbox(right, rights.has(right) || rights.has("Manage"), (value) => { if (value) rights.add(right); else rights.delete(right); }, { disabled: right !== "Manage" && rights.has("Manage"), hint: { Listen: "Receive and peek at messages.", Send: "Send messages.", Manage: "Change and delete entities too; includes the other two." }[right] }))),
         dialogButtons(dialog, "Add the rule", async () => {
           this.opened = await put(this.one(name.trim()), { rights: rights.has("Manage") ? RIGHTS : [...rights] });
           this.revealed.clear();

@@ -7,7 +7,7 @@ import { data, loadOverview, loadProperties, managedPath } from "../data.js";
 import { h } from "../dom.js";
 import { changed, isRight, newForm, propertyField } from "../form.js";
 import { durationText, megabytes } from "../format.js";
-import { badge, card, choice, codeBlock, errorBox, field, input, loading, select, tabs } from "../parts.js";
+import { badge, card, choice, codeBlock, errorBox, field, focus, input, loading, select, tabs } from "../parts.js";
 import { entityLink, go, link } from "../router.js";
 
 /** @typedef {import("../data.js").Properties} Properties */
@@ -32,7 +32,7 @@ export function createPage(kind, place) {
         h("div", { class: "beside" }, h("form", { class: "stack", onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); void create(kind, state, properties); } },
           fields(kind, state, properties, form),
           state.error ? errorBox(state.error) : null,
-          h("div", { class: "actions" },
+          h("div", { class: "actions foot" },
             h("button", { type: "submit", class: "button primary", disabled: state.isBusy || !fullName(kind, state) || !isRight(form) }, state.isBusy ? "Creating …" : `Create the ${kind}`),
             h("a", { class: "button quiet", href: link(["entities"]) }, "Cancel"))),
         same(kind, state, properties, form)),
@@ -59,7 +59,7 @@ function fields(kind, state, properties, form) {
   return card("", [
     h("div", { class: "fields" },
       kind === "subscription" ? field("Topic", (_, props) => select([["", topics.length ? "Choose a topic" : "There is no topic yet"], .../** @type {[string, string][]} */ (topics.map((one) => [one, one]))], { ...props, value: state.topic, onvalue: (/** @type {string} */ value) => { state.topic = value; } }), { id: "new-topic" }) : null,
-      field("Name", (_, props) => input({ ...props, value: state.name, required: true, autofocus: true, placeholder: kind === "subscription" ? "europe" : kind === "topic" ? "news" : "orders", onvalue: (/** @type {string} */ value) => { state.name = value; } }), { id: "new-name", hint: "Letters, digits, periods, hyphens, underscores; slashes make a path." })),
+      field("Name", (_, props) => input({ ...props, value: state.name, required: true, onmount: focus, placeholder: kind === "subscription" ? "europe" : kind === "topic" ? "news" : "orders", onvalue: (/** @type {string} */ value) => { state.name = value; } }), { id: "new-name", hint: kind === "subscription" ? "Letters, digits, periods, hyphens, underscores; at most 50." : "Letters, digits, periods, hyphens, underscores; slashes make a path." })),
     kind === "subscription" ? null : partitioning(properties, form),
     h("div", { class: "fields" }, own.filter((one) => FIRST.has(one.name)).map((one) => (one.name === "size_mb"
       ? h("div", { key: "size", class: "stack", style: { gap: ".3rem" } }, draw(one), h("p", { id: "size-line", "aria-live": "polite" }, h("strong", null, sizeLine(properties, form)))) : draw(one)))),

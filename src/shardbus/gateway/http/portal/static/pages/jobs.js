@@ -12,7 +12,7 @@ import { entityLink } from "../router.js";
 import { editOf, editor, newEdit } from "./edits.js";
 
 const DEAD = "/$DeadLetterQueue";
-const VERBS = /** @type {Record<string, [string, string]>} */ ({ resubmit: ["Resubmit", "Resubmitted"], move: ["Move", "Moved"], delete: ["Delete", "Deleted"], export: ["Export", "Exported"] });
+const VERBS = /** @type {Record<string, [string, string]>} */ ({ resubmit: ["Resubmit", "Resubmitted"], move: ["Move", "Moved"], delete: ["Delete", "Deleted"], export: ["Export", "Exported"], dead_letter: ["Dead-letter", "Dead-lettered"] });
 
 /** @param {any} job */
 export function isOver(job) {
@@ -49,7 +49,8 @@ function selectionText(job) {
   const selection = { ...job.selection };
   if (job.about) delete selection.group;
   const parts = Object.keys(selection).map((member) => NARROWED[member]?.(selection[member]) ?? member);
-  return [job.about, ...parts].filter(Boolean).join("; ") || "all messages";
+  const grounds = [job.reason, job.description].filter(Boolean).join(": ");
+  return `${[job.about, ...parts].filter(Boolean).join("; ") || "all messages"}${grounds ? `, with the reason ${grounds}` : ""}`;
 }
 
 /** How long a job took, or works. @param {any} job */
@@ -65,7 +66,7 @@ function jobCard(job, refresh, isFolded) {
   const path = `${jobsPath(job.entity)}/${encodeURIComponent(job.id)}`;
   const [verb, past] = VERBS[job.action] ?? [job.action, job.action];
   const about = h("span", { class: "break" }, selectionText(job));
-  const where = h("span", { class: "why" }, anchor(entityLink(job.entity.replace(/\/\$.*$/, ""), "dead-letters"), job.entity), job.destination ? [" → ", anchor(entityLink(job.destination), job.destination)] : null);
+  const where = h("span", { class: "why" }, anchor(entityLink(job.entity.replace(/\/\$.*$/, ""), job.entity.includes("/$") ? "dead-letters" : "messages"), job.entity), job.destination ? [" → ", anchor(entityLink(job.destination), job.destination)] : null);
   const more = [
     job.error ? h("p", { class: "field-error" }, job.error) : null,
     job.warnings?.length ? banner("warn", job.warnings.join(" ")) : null];
@@ -132,7 +133,7 @@ export function jobsPage() {
     view: () => [
       h("div", { class: "page-head" }, h("div", { class: "titles" }, h("h1", null, "Jobs"), h("p", { class: "muted" }, "The server runs jobs: they continue when this page is closed, and after a restart."))),
       !list.jobs ? loading() : list.jobs.length ? card("", list.cards(refresh), { class: "flush" })
-        : card("", empty("No jobs", "Resubmit, move, delete or export messages in the dead-letter desk or the messages of an entity: the work appears here.")),
+        : card("", empty("No jobs", "Resubmit, move, dead-letter, delete or export messages in the dead-letter desk or the messages of an entity: the work appears here.")),
     ],
   };
 }
@@ -140,7 +141,7 @@ export function jobsPage() {
 /**
  * @typedef {object} Wanted
  * @property {string} line
- * @property {"resubmit" | "move" | "delete" | "export"} action
+ * @property {"resubmit" | "move" | "delete" | "export" | "dead_letter"} action
  * @property {Record<string, unknown>} selection
  * @property {number} total how many messages it is about
  * @property {string} [about] what selects them, for the job's card
@@ -167,7 +168,7 @@ export function openJob(wanted) {
   const own = line.replace(DEAD, "");
   const isBulk = action === "delete" && total !== 1;
   const edit = sample ? newEdit(line, sample, wanted.samples ?? [], total) : null;
-  const state = { destination: "", where: "topic", hasBackup: action === "delete" && !wanted.hasNoCopy, typed: "", left: 0, isClosed: false };
+  const state = { destination: "", where: "topic", hasBackup: action === "delete" && !wanted.hasNoCopy, typed: "", reason: "", description: "", left: 0, isClosed: false };
   const names = (data.overview?.entities ?? []).filter((row) => row.kind !== "subscription" && row.name !== own).map((row) => row.name);
   const isOfTopic = action === "resubmit" && isSubscription(own);
   const others = isOfTopic ? sistersOf(own).map((row) => shortName(row.name)) : [];
@@ -180,6 +181,8 @@ export function openJob(wanted) {
     if (isOfTopic && state.where === "own") body.destination = own;
     if (state.hasBackup && action !== "export") body.backup = true;
     if (edit) body.edit = editOf(edit);
+    if (state.reason) body.reason = state.reason;
+    if (state.description) body.description = state.description;
     // Nothing was asked of the bus yet: whoever closes the dialog or the page has cancelled it.
     for (state.left = isBulk ? COUNTDOWN_S : 0; state.left > 0 && !state.isClosed; state.left--) {
       redraw();
@@ -208,7 +211,11 @@ export function openJob(wanted) {
       action === "resubmit" ? h("p", { class: "muted" }, "Each message is removed here and sent again in one transaction: none is lost and none is duplicated.") : null,
       action === "delete" ? h("p", null, "They will be removed for ever. ", word === undefined ? "" : "Locked, scheduled and deferred messages stay. ", "The bus does it: this page may be closed when it has begun.") : null,
       action === "export" ? h("p", { class: "muted" }, "The messages stay. The file has one JSON line for each, and `shardbus send` takes it again.") : null,
-      action === "export" ? null : checkbox("Keep a copy as JSON lines", state.hasBackup, (value) => { state.hasBackup = value; }, { hint: "Download it later from the job; it can be sent again." }),
+      action === "dead_letter" ? [
+        field("Reason", (_, props) => input({ ...props, value: state.reason, autofocus: true, maxlength: "4096", placeholder: "no stock", onvalue: (/** @type {string} */ value) => { state.reason = value; } }), { id: "job-reason", hint: "The desk of dead letters groups them by it." }),
+        field("Description", (_, props) => input({ ...props, value: state.description, maxlength: "4096", onvalue: (/** @type {string} */ value) => { state.description = value; } }), { id: "job-description" }),
+        h("p", { class: "muted" }, `Receivers of ${own} no longer get ${total === 1 ? "it" : "them"}: among the dead letters ${total === 1 ? "it waits" : "they wait"} until somebody resubmits or deletes ${total === 1 ? "it" : "them"}. Locked messages stay.`)] : null,
+      action === "export" || action === "dead_letter" ? null : checkbox("Keep a copy as JSON lines", state.hasBackup, (value) => { state.hasBackup = value; }, { hint: "Download it later from the job; it can be sent again." }),
       word === undefined ? null : field(`Type ${word} to confirm`, (_, props) => input({ ...props, value: state.typed, onvalue: (/** @type {string} */ value) => { state.typed = value; } }), { id: "job-word" }),
       state.left ? banner("warn", h("span", { role: "timer" }, `Deletion begins in ${state.left} s. `), "Nothing is deleted yet: Cancel prevents it.") : null,
       dialogButtons(dialog, verb, begin, { kind: action === "delete" ? "danger" : "primary", busy: state.left ? `${verb} in ${state.left} s` : "", isDisabled: (action === "move" && !state.destination) || (word !== undefined && state.typed !== word) }),

@@ -17,26 +17,30 @@ export function messagesTab(context) {
   const target = isSubscription(name) ? topicOf(name) : name;
   const jobs = jobCards(name);
   const hasSessions = () => Boolean(context.entity.description.requires_session);
-  const remove = (/** @type {string[]} */ numbers) => openJob({ line: name, action: "delete", selection: { numbers }, total: numbers.length, then: () => jobs.refresh() });
+  const begin = (/** @type {"move" | "export" | "dead_letter" | "delete"} */ action, /** @type {string[]} */ numbers) => openJob({ line: name, action, selection: { numbers }, total: numbers.length, then: () => jobs.refresh() });
   const browser = new MessageBrowser({
     line: name, target, place,
-    note: () => (hasSessions() ? banner("info", "Messages of a session belong to whoever holds it: they cannot be moved or deleted one by one. Receive them with their session, or use Purge.") : null),
-    actions: (message) => [button("Send an edited copy", () => openSend(target, message.resend)), message.state === "active" && !hasSessions() ? button("Delete", () => remove([message.number]), { kind: "danger" }) : null],
+    note: () => (hasSessions() ? banner("info", "Messages of a session belong to whoever holds it: they cannot be moved, dead-lettered or deleted one by one. Receive them with their session, or use Purge.") : null),
+    actions: (message) => [button("Send an edited copy", () => openSend(target, message.resend, () => browser.search())),
+      message.state === "active" && !hasSessions() ? [button("Dead-letter", () => begin("dead_letter", [message.number])), button("Delete", () => begin("delete", [message.number]), { kind: "danger" })] : null],
     chosenActions: (numbers) => [
-      hasSessions() ? null : button("Move", () => openJob({ line: name, action: "move", selection: { numbers }, total: numbers.length, then: () => jobs.refresh() }), { class: "small" }),
-      button("Export", () => openJob({ line: name, action: "export", selection: { numbers }, total: numbers.length, then: () => jobs.refresh() }), { class: "small" }),
-      hasSessions() ? null : button("Delete", () => remove(numbers), { class: "small", kind: "danger" })],
+      hasSessions() ? null : button("Move", () => begin("move", numbers), { class: "small" }),
+      button("Export", () => begin("export", numbers), { class: "small" }),
+      hasSessions() ? null : [button("Dead-letter", () => begin("dead_letter", numbers), { class: "small" }), button("Delete", () => begin("delete", numbers), { class: "small", kind: "danger" })]],
     none: empty("No messages", "Nothing waits here. Send one:", codeBlock(command("send", target, "two teapots"), "Command")),
   });
+  let before = "";
   return {
     refresh: async () => {
-      const before = told(jobs.all());
-      await Promise.all([browser.begin(), jobs.refresh().catch(() => undefined)]);
-      if (before && before !== told(jobs.all())) void browser.search();
+      const { active, deferred, scheduled } = context.entity.runtime;
+      await Promise.all([browser.refresh(active + deferred + scheduled), jobs.refresh().catch(() => undefined)]);
+      const now = told(jobs.all());
+      if (before && before !== now) void browser.search();
+      before = now;
     },
     leave: () => browser.leave(),
     view: () => [
-      h("div", { class: "actions" }, button("Send a message", () => openSend(target), { kind: "primary" }), button("Search again", () => browser.search()),
+      h("div", { class: "actions" }, button("Send a message", () => openSend(target, null, () => browser.search()), { kind: "primary" }), button("Search again", () => browser.search()),
         button("Export all", () => openJob({ line: name, action: "export", selection: {}, total: context.entity.runtime.active, then: () => jobs.refresh() })),
         context.entity.runtime.active ? button("Purge", () => (hasSessions() ? purgeSessions(context, browser) : purge(context, () => jobs.refresh())), { kind: "danger" }) : null),
       jobs.draw(), browser.draw(),

@@ -122,12 +122,12 @@ function skew(overview) {
     all.fragments += broker.fragments;
   }
   return card("Brokers", table({ label: "Brokers", rows: brokers, key: (broker) => broker.name, columns: [
-    { title: "Broker", isHead: true, cell: (broker) => broker.name },
+    { title: "Broker", isHead: true, class: "tight", cell: (broker) => broker.name },
     { title: "State", cell: (broker) => badge(broker.state, broker.state === "available" ? "good" : "bad", broker.reason) },
     { title: "Messages", class: "number", cell: (broker) => part(broker.active, all.messages) },
     { title: "In/s", class: "number wide", cell: (broker) => rate(broker.in_per_s) },
     { title: "Out/s", class: "number wide", cell: (broker) => rate(broker.out_per_s) },
-    { title: "Fragments", class: "number", cell: (broker) => part(broker.fragments, all.fragments) },
+    { title: "Fragments", class: "number wide", cell: (broker) => part(broker.fragments, all.fragments) },
     { title: "Do not serve", class: "number wide", cell: (broker) => (broker.fragments_out ? h("span", { class: "badnum" }, count(broker.fragments_out)) : h("span", { class: "zero" }, "0")) },
     { title: "Reason", class: "wide break", cell: (broker) => broker.reason || "" },
   ] }), { class: "flush" });

@@ -6,7 +6,7 @@ import { command } from "../commands.js";
 import { data, loadOverview } from "../data.js";
 import { confirm, dialogButtons, openDialog } from "../dialog.js";
 import { h } from "../dom.js";
-import { ago, compact, count, duration, plural, rate, sentence } from "../format.js";
+import { ago, compact, count, duration, durationText, parseDuration, plural, rate, sentence } from "../format.js";
 import { refreshNow } from "../live.js";
 import { anchor, badge, banner, button, card, checkbox, choice, codeBlock, empty, facts, field, figure, icon, input, loading, progress, select } from "../parts.js";
 import { band, plot } from "../plot.js";
@@ -143,7 +143,7 @@ function openCreate() {
         field("Name", (_, props) => input({ ...props, value: state.name, autofocus: true, placeholder: "archive", onvalue: (/** @type {string} */ value) => { state.name = value; } }), { id: "pipeline-name" }),
         Object.entries(schemas[state.kind].properties).filter(([member, schema]) => member !== "kind" && !(/** @type {any} */ (schema)).$ref).map(([member, schema]) => schemaField(member, schema, state.values, names))),
       checkbox("Start it at once", state.isStarted, (value) => { state.isStarted = value; }),
-      dialogButtons(dialog, "Create", create, { isDisabled: !state.name.trim() || !state.values.entity }),
+      dialogButtons(dialog, "Create", create, { isDisabled: !state.name.trim() || !state.values.entity || !areTimesRight(state.values) }),
     ],
   });
   redraw();
@@ -153,13 +153,24 @@ function openCreate() {
 function schemaField(member, schema, values, names) {
   const label = sentence(member);
   const id = `pipeline-${member}`;
-  const value = values[member] ?? schema.default;
+  const isTime = schema.type === "integer" && member.endsWith("_ms");
+  const value = values[member] ?? (isTime ? durationText(schema.default) : schema.default);
   if (schema.type === "boolean") return h("div", { key: member }, checkbox(label, Boolean(value), (is) => { values[member] = is; }, { hint: schema.description }));
   return h("div", { key: member }, field(label, (_, props) => {
     if (schema.enum) return select(schema.enum.map((/** @type {string} */ one) => [one, one || "by default"]), { ...props, value: String(value ?? ""), onvalue: (/** @type {string} */ text) => { values[member] = text; } });
     return [input({ ...props, value: String(value ?? ""), list: member === "entity" ? "pipeline-entities" : undefined, placeholder: String(schema.examples?.[0] ?? ""), inputmode: schema.type === "integer" ? "numeric" : undefined, onvalue: (/** @type {string} */ text) => { values[member] = text; } }),
       member === "entity" ? h("datalist", { id: "pipeline-entities" }, names.map((name) => h("option", { key: name, value: name }))) : null];
-  }, { id, hint: schema.description }));
+  }, { id, hint: [schema.description, isTime ? "30s, 5m, 1h." : ""].filter(Boolean).join(" ") || undefined, error: isTime && !isTimeText(value) ? "Write a time as 30s, 5m or 1h." : undefined }));
+}
+
+/** @param {Record<string, any>} values */
+function areTimesRight(values) {
+  return Object.entries(values).every(([member, value]) => !member.endsWith("_ms") || isTimeText(value));
+}
+
+/** @param {unknown} value */
+function isTimeText(value) {
+  return typeof parseDuration(String(value)) === "number";
 }
 
 /** @param {any} schema @param {Record<string, any>} values */
@@ -169,7 +180,7 @@ function wanted(schema, values) {
   for (const [member, value] of Object.entries(values)) {
     const shape = schema.properties[member];
     if (!shape || value === (shape.default ?? "")) continue;
-    body[member] = shape.type === "integer" ? Number(value) : value;
+    body[member] = shape.type !== "integer" ? value : member.endsWith("_ms") ? parseDuration(value) : Number(value);
   }
   return body;
 }

@@ -15,7 +15,8 @@ import { openSend } from "./send.js";
 export function scheduledTab(context) {
   const { name } = context;
   const cancel = (/** @type {string[]} */ numbers) => confirm({
-    title: `Cancel ${plural(numbers.length, "scheduled message")}?`, label: "Cancel them", text: h("p", null, "They will never be delivered, and are removed for ever."),
+    title: `Cancel ${plural(numbers.length, "scheduled message")}?`, label: numbers.length === 1 ? "Cancel it" : "Cancel them", dismissal: numbers.length === 1 ? "Keep it" : "Keep them",
+    text: h("p", null, `${numbers.length === 1 ? "It" : "They"} will never be delivered, and ${numbers.length === 1 ? "is" : "are"} removed for ever.`),
     action: async () => {
       const { cancelled } = await post(`entities/${encodeURIComponent(name)}/scheduled/cancel`, { numbers });
       notify(`Cancelled ${plural(cancelled, "message")}.`);
@@ -28,7 +29,7 @@ export function scheduledTab(context) {
     chosenActions: (numbers) => button("Cancel them", () => cancel(numbers), { class: "small", kind: "danger" }),
     none: empty("Nothing is scheduled", "A message with a time in the future waits here until then:", codeBlock(command("send", name, "tea time", "--at", "+5m"), "Command")),
   });
-  return tab(browser, [button("Schedule a message", () => openSend(name), { kind: "primary" }), button("Search again", () => browser.search())]);
+  return tab(browser, () => context.entity.runtime.scheduled, [button("Schedule a message", () => openSend(name, null, () => browser.search(), true), { kind: "primary" }), button("Search again", () => browser.search())]);
 }
 
 /** @param {import("./entity.js").Context} context @returns {import("./entity.js").Tab} */
@@ -49,10 +50,10 @@ export function deferredTab(context) {
     chosenActions: (numbers) => button("Delete", () => remove(numbers), { class: "small", kind: "danger" }),
     none: empty("Nothing is deferred", "A receiver defers a message that it cannot handle yet, and receives it later by its number."),
   });
-  return tab(browser, button("Search again", () => browser.search()));
+  return tab(browser, () => context.entity.runtime.deferred, button("Search again", () => browser.search()));
 }
 
-/** @param {MessageBrowser} browser @param {import("../dom.js").Child} actions @returns {import("./entity.js").Tab} */
-function tab(browser, actions) {
-  return { refresh: () => browser.begin(), leave: () => browser.leave(), view: () => [h("div", { class: "actions" }, actions), browser.draw()] };
+/** @param {MessageBrowser} browser @param {() => number} total @param {import("../dom.js").Child} actions @returns {import("./entity.js").Tab} */
+function tab(browser, total, actions) {
+  return { refresh: () => browser.refresh(total()), leave: () => browser.leave(), view: () => [h("div", { class: "actions" }, actions), browser.draw()] };
 }

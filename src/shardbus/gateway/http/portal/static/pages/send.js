@@ -2,6 +2,7 @@
 
 import { post } from "../api.js";
 import { notify, preferences, redraw } from "../app.js";
+import { rowOf } from "../data.js";
 import { dialogButtons, openDialog } from "../dialog.js";
 import { h } from "../dom.js";
 import { parseDuration, plural } from "../format.js";
@@ -57,14 +58,17 @@ export function propertyRows(rows, what) {
 /**
  * @param {string} entity
  * @param {Record<string, any> | null} [draft] a message to begin with, as the API takes it
+ * @param {() => unknown} [then] after it was sent
+ * @param {boolean} [isLater] it is to be scheduled
  */
-export function openSend(entity, draft = null) {
+export function openSend(entity, draft = null, then = undefined, isLater = false) {
+  const needsSession = Boolean(rowOf(entity)?.requires_session);
   const texts = Object.fromEntries(TEXTS.map(([name]) => [name, String(draft?.[name] ?? "")]));
   // A copy with the same id would be dropped where duplicates are detected.
   if (draft) texts.message_id = "";
   const isBinary = Boolean(draft?.body_base64);
   const state = { body: isBinary ? draft?.body_base64 : typeof draft?.body === "string" ? draft.body : draft?.body === undefined ? "" : JSON.stringify(draft.body, null, 2),
-    type: draft?.body_type ?? "data", ttl: draft?.time_to_live_ms ? `${draft.time_to_live_ms}ms` : "", at: "", copies: "1", rows: rowsOf(draft?.properties), isMore: false };
+    type: draft?.body_type ?? "data", ttl: draft?.time_to_live_ms ? `${draft.time_to_live_ms}ms` : "", at: "", copies: "1", rows: rowsOf(draft?.properties), isMore: isLater };
   const send = async () => {
     const message = made(state, texts, isBinary);
     const copies = Math.floor(Number(state.copies));
@@ -73,12 +77,13 @@ export function openSend(entity, draft = null) {
     if (answer.failures.length) throw new Error(`${answer.sent} sent, ${answer.failures.length} not: ${answer.failures[0].message}`);
     notify(`Sent ${plural(answer.sent, "message")} to ${entity}.${answer.duplicates ? ` ${plural(answer.duplicates, "duplicate was", "duplicates were")} dropped.` : ""}`);
     refreshNow();
+    await then?.();
   };
   openDialog({
-    title: draft ? `Send an edited copy to ${entity}` : `Send to ${entity}`, isWide: true,
+    title: isLater ? `Schedule a message for ${entity}` : draft ? `Send an edited copy to ${entity}` : `Send to ${entity}`, isWide: true,
     view: (dialog) => [
       field(isBinary ? "Body (Base64)" : "Body", (_, props) => area({ ...props, rows: 8, value: state.body, autofocus: true, onvalue: (/** @type {string} */ value) => { state.body = value; } }), { id: "send-body", mark: state.type === "data" ? null : badge(`AMQP ${state.type}`) }),
-      h("div", { class: "fields" }, TEXTS.slice(0, state.isMore ? TEXTS.length : 6).map(([name, label, hint]) => field(label, (_, props) => input({ ...props, value: texts[name], placeholder: hint, onvalue: (/** @type {string} */ value) => { texts[name] = value; } }), { id: `send-${name}` })),
+      h("div", { class: "fields" }, TEXTS.slice(0, state.isMore ? TEXTS.length : 6).map(([name, label, hint]) => field(label, (_, props) => input({ ...props, value: texts[name], placeholder: hint, onvalue: (/** @type {string} */ value) => { texts[name] = value; } }), { id: `send-${name}`, mark: name === "session_id" && needsSession ? badge("required", "accent") : undefined })),
         state.isMore ? [
           field("Time to live", (_, props) => input({ ...props, value: state.ttl, placeholder: "of the entity", onvalue: (/** @type {string} */ value) => { state.ttl = value; } }), { id: "send-ttl", hint: "30s, 5m, 14d" }),
           field("Deliver not before", (_, props) => input({ ...props, type: "datetime-local", step: "1", value: state.at, onvalue: (/** @type {string} */ value) => { state.at = value; } }), { id: "send-at", hint: `${preferences.isLocalTime ? "In your local time" : "In UTC"}; empty: at once.` }),

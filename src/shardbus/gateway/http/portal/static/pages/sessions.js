@@ -14,7 +14,7 @@ const PAGE = 100;
 // The bus looks at the messages of the entity to count them: less often than it is asked who holds what.
 const COUNT_EVERY_MS = 10_000;
 
-/** @typedef {{session_id: string, locked_until?: string, locked_messages?: number, messages?: number, size_bytes?: number, oldest_at?: string | null}} Listed */
+/** @typedef {{session_id: string, locked_until?: string, locked_messages?: number, holder?: string, messages?: number, size_bytes?: number, oldest_at?: string | null}} Listed */
 
 /** @param {import("./entity.js").Context} context @returns {import("./entity.js").Tab} */
 export function sessionsTab(context) {
@@ -62,6 +62,7 @@ export function sessionsTab(context) {
             { title: "Size", class: "number wide", cell: (one) => size(one.size_bytes) },
             { title: "Oldest", class: "number wide", cell: (one) => (one.oldest_at ? h("time", { datetime: one.oldest_at, title: time(one.oldest_at) }, ago(one.oldest_at)) : "–") },
             { title: "Held", cell: (one) => (one.locked_until ? badge(heldText(one.locked_until), "accent", time(one.locked_until)) : h("span", { class: "muted" }, "free")) },
+            { title: "Holder", class: "wide", cell: (one) => holderText(one) || "–" },
             { title: "Locked", class: "number wide", cell: (one) => (one.locked_messages === undefined ? "–" : count(one.locked_messages)) },
           ] })) : card("", empty("No sessions", "A session appears with its first message:", codeBlock(command("send", name, "step 1", "--session", "s-1"), "Command"))),
           state.shown ? detail(context, state.shown, path, () => open(state.shown.session_id), () => { state.shown = null; }) : null),
@@ -75,6 +76,11 @@ function withCounts(one, before) {
   return before ? { ...one, messages: before.messages, size_bytes: before.size_bytes, oldest_at: before.oldest_at } : one;
 }
 
+/** Who holds a session, as far as the bus can tell. @param {{holder?: string, held_by?: string, reader?: string}} one */
+function holderText(one) {
+  return one.reader ? `reader ${one.reader}` : one.holder ?? "";
+}
+
 /** @param {string} until */
 function heldText(until) {
   return `until ${clock(Date.parse(until))} (${ago(until)})`;
@@ -86,7 +92,9 @@ function detail(context, shown, path, reload, close) {
   return card(`Session ${shown.session_id}`, [
     facts([
       ["Messages", `${count(shown.messages)}${shown.is_more ? " or more" : ""}`], ["Active, deferred, scheduled", [shown.active, shown.deferred, shown.scheduled].map(count).join(", ")],
-      ["Fragment", count(shown.fragment)], ["Holder", isHeld ? `held ${heldText(shown.locked_until)}, ${plural(shown.locked_messages ?? 0, "message")} locked` : "nobody"],
+      ["Fragment", count(shown.fragment)], ["Holder", isHeld ? h("span", { class: "break" }, holderText(shown) || "a client that is not connected to this gateway over AMQP") : "nobody"],
+      ["Held", isHeld ? `${heldText(shown.locked_until)}, ${plural(shown.locked_messages ?? 0, "message")} locked` : "–"],
+      ["Size of the state", shown.is_state_known ? size(shown.state_bytes) : "known when it is free"],
       ["Oldest", shown.oldest_at ? moment(shown.oldest_at) : "–"], ["Newest", shown.newest_at ? moment(shown.newest_at) : "–"],
     ]),
     h("h3", null, "State"),
