@@ -53,6 +53,7 @@ from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
 from shardbus.gateway.http.jobs.jobs import Jobs
+from shardbus.gateway.http.jobs.known import KeptJobs
 from shardbus.gateway.http.messaging.requests import Messaging
 from shardbus.gateway.http.observing.broker_health import Brokers, broker_healths
 from shardbus.gateway.http.observing.cluster import ClusterView, problems_of
@@ -259,7 +260,7 @@ class _Told:
     health: Callable[[], list[str]]
     issuers: Sequence[Issuer]
     cluster: ClusterView | None
-    jobs: Jobs
+    jobs: KeptJobs
 
     async def load(self) -> None:
         """Know the pipelines and jobs that there are: whoever asks after a restart finds them."""
@@ -334,10 +335,10 @@ def _web(
     return site, metrics
 
 
-def _jobs(settings: Settings, bus: Bus, cluster: ClusterView | None) -> Jobs:
+def _jobs(settings: Settings, bus: Bus, cluster: ClusterView | None) -> KeptJobs:
     shelf = JobShelf(settings.data_dir / JOBS_DIRECTORY)
-    is_alone = cluster is None and settings.brokers_config is None
-    return Jobs(EntityPlaces(bus, HttpCounts(), None), shelf, is_alone=is_alone)
+    is_complete = cluster is None and settings.brokers_config is None
+    return Jobs(EntityPlaces(bus, HttpCounts(), None), shelf, is_complete=is_complete)
 
 
 def server_facts(settings: Settings) -> ServerFacts:
