@@ -75,14 +75,14 @@ async def serve_cluster(  # noqa: PLR0913 - the parts of a gateway
     runs_pipelines: bool = False,
 ) -> None:
     """Serve clients until `stopping` is set; Unavailable when the catalogue cannot be read."""
-    worker = ThreadWorker("pipelines", asyncio.get_running_loop())
-    table = cluster.pipelines(name)
+    worker = ThreadWorker("documents", asyncio.get_running_loop())
+    documents = cluster.documents(name)
     owner = f"{name}/{secrets.token_hex(_OWNER_BYTES)}"
-    share = PipelineShare(table, worker, owner, runs_pipelines)
+    share = PipelineShare(documents.pipelines, worker, owner, runs_pipelines)
 
     async def definitions() -> dict[str, bytes]:
         try:
-            return shared_definitions(await asked(worker, table.rows))
+            return shared_definitions(await asked(worker, documents.pipelines.rows))
         except StoreError as error:
             raise Unavailable(f"The pipelines cannot be read: {error}") from error
 
@@ -111,7 +111,7 @@ async def serve_cluster(  # noqa: PLR0913 - the parts of a gateway
     try:
         await made.use(serve, stopping, node_problems)
     finally:
-        worker.submit(table.close, _ignored)
+        worker.submit(documents.close, _ignored)
         await asyncio.to_thread(worker.close)
 
 
