@@ -266,7 +266,9 @@ def test_a_full_database_lets_a_job_wait_and_then_fail_and_nothing_is_removed(
     crowd.a.documents.job_lines.is_full = True
     one = crowd.begin(Q, "delete", backup=True)
     crowd.pass_s(20)
+    crowd.talk_to(crowd.b)
     waiting = crowd.show(one)
+    crowd.talk_to(crowd.a)
     assert (waiting["state"], sorted(crowd.bodies(Q))) == ("running", letters)
     assert "disk of the database is full" in str(waiting["error"])
     crowd.pass_s(RETRIES_MAX)

@@ -157,6 +157,8 @@ class JobRun:
                     if not self._job.error:
                         log.warning("job %s waits: %s", self._job.id, failure.message)
                     self._job.error = f"waiting: {failure.message}"
+                # Others who show the job read what is stored.
+                await self._save_now_and_then()
                 await asyncio.sleep(RETRY_MS / 1000)
                 self._check_stop()
         finally:
