@@ -9,7 +9,9 @@ import pytest
 from shardbus.app.server.store_kinds import cluster_of
 from shardbus.stores.base.cluster import Making
 from shardbus.stores.base.leased import LeasedDocuments, LeasedHead, LeasedRow, LeasedTable
-from shardbus.stores.postgres.link import Address
+from shardbus.stores.postgres import schema
+from shardbus.stores.postgres.leased import PIPELINE, PostgresDocuments, PostgresTable
+from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.schema import SCHEMA_VERSION, prepare
 from tests.support.postgres import server
 
@@ -154,6 +156,30 @@ def test_who_was_replaced_beats_no_more_and_gives_nothing_up(table: LeasedTable)
     table.give_up("archive", "a/1", seen.epoch)
     [last] = table.rows()
     assert (last.owner, last.epoch) == ("b/1", later.epoch + 1)
+
+
+def test_the_pipelines_of_a_former_release_are_there_when_a_node_of_this_one_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R42: while nodes of that release still use them."""
+    name = server().new_database()
+    address = Address(server().url(name))
+    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
+    prepare(address, is_full=True)
+    former = PostgresTable(Link(address, schema.settings_of("former")), PIPELINE)
+    assert former.add("archive", "{}", "run", "a/1")
+    monkeypatch.undo()
+
+    prepare(address, is_full=True)
+
+    present = PostgresDocuments(address, "present")
+    assert [row.name for row in present.pipelines.rows()] == ["archive"]
+    assert present.jobs.add("one", "{}", "run", "b/1")
+    assert present.job_lines.append("one", "b/1", 1, 0, b"x")
+    assert former.beat("archive", "a/1", 1, "{}")
+    present.close()
+    former._link.close()
+    server().drop_database(name)
 
 
 def test_a_build_that_does_not_know_leased_documents_can_use_the_database() -> None:

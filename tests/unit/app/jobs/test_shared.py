@@ -224,6 +224,23 @@ def test_a_job_waits_while_the_database_is_away(crowd: Crowd) -> None:
     assert sorted(crowd.bodies("q")) == letters
 
 
+def test_an_end_that_could_not_be_stored_in_time_is_no_end(crowd: Crowd) -> None:
+    """Nobody is told of more than what another gateway would continue with."""
+    letters = crowd.letters(3)
+    crowd.b.kill()
+    job = crowd.begin(Q, "resubmit", rate_max=1)
+    crowd.a.documents.jobs.is_away = True
+    crowd.pass_s(FENCE_S + 2)
+    assert crowd.a.jobs._at_work == {} and sorted(crowd.bodies("q")) == letters
+    crowd.a.documents.jobs.is_away = False
+
+    shown, ended = crowd.show(job), crowd.wait(job)
+
+    assert (shown["state"], shown["restarts"], shown["done"]) == ("running", 0, 0)
+    assert (ended["state"], ended["restarts"]) == ("done", 1)
+    assert sorted(crowd.bodies("q")) == letters
+
+
 def test_a_database_that_is_away_for_a_moment_stops_nothing(crowd: Crowd) -> None:
     letters = crowd.letters()
     job = crowd.begin(Q, "export", rate_max=SLOW)
