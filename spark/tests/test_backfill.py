@@ -34,9 +34,17 @@ partitioning = true
 
 [[topic.subscription]]
 name = "all"
+
+[[topic]]
+name = "spans"
+partitioning = true
+
+[[topic.subscription]]
+name = "all"
 """
 HISTORY: Final = 210
 KEYS: Final = 7
+PART: Final = 6 * KEYS
 RULE: Final = "parity = 'odd'"
 ACTION: Final = "SET seen = 1"
 Event = Mapping[str, object]
@@ -111,7 +119,7 @@ def capture(spark: SparkSession, bus: Bus, topic: str, place: Path) -> None:
         gone += bus.settle(archive, "complete", [each["lock_token"] for each in first])
 
 
-def definition_of(topic: str, name: str, place: Path) -> Definition:
+def definition_of(topic: str, name: str, place: Path, **members: str) -> Definition:
     return read_definition(
         {
             "kind": "backfill",
@@ -121,6 +129,7 @@ def definition_of(topic: str, name: str, place: Path) -> Definition:
             "path": str(place),
             "work": str(place.with_name(f"_{name}")),
             "topic_created": (datetime.now(UTC) - timedelta(days=1)).isoformat(),
+            **members,
         }
     )
 
@@ -173,6 +182,51 @@ def test_a_new_subscription_gets_what_it_would_have_had(
     again._members["incarnation"] = "2"  # type: ignore[index]  # as if it were created again
     assert fill(spark, bus, again)
     check(client, "news", "late", publisher.count)
+
+
+def publish_parts(publisher: Publisher, client: Client, archive: str) -> list[datetime]:
+    """Three parts of PART messages, each at later times than the one before; their first times."""
+    begins: list[datetime] = []
+    for part in range(3):
+        publisher.publish(PART)
+        read = client.read(archive, columns=["message_id", "enqueued_time"])
+        times = [
+            row["enqueued_time"]
+            for row in read.to_pylist()
+            if int(str(row["message_id"])) >= part * PART
+        ]
+        begins.append(min(times))
+        while datetime.now(UTC) <= max(times) + timedelta(milliseconds=1):
+            pass
+    return begins
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_span_of_the_history_is_filled_in_and_no_earlier_one_after_it(
+    spark: SparkSession, bus: Bus, client: Client, tmp_path: Path
+) -> None:
+    """P5: of what is captured, and of what only the archive holds."""
+    archive, late, place = "spans/Subscriptions/all", "spans/Subscriptions/late", tmp_path / "rows"
+    _, since, until = publish_parts(Publisher(bus, "spans"), client, archive)
+    rows = spark.read.format("shardbus").options(endpoint=bus.url, includeAmqp="true").load(archive)
+    rows.where(F.col("message_id").cast("int") < PART * 3 // 2).write.parquet(str(place))
+    subscribe(bus, "spans", "late")
+    planned: list[object] = []
+
+    def fill_span(incarnation: str, **span: str) -> list[int]:
+        work = str(tmp_path / f"_{incarnation}")
+        more = {"work": work, "incarnation": incarnation, **span}
+        definition = definition_of("spans", "late", place, **more)
+        assert fill(spark, bus, definition, lambda event: planned.append(event.get("rows_planned")))
+        read = client.read(late, columns=["message_id"])
+        return sorted(int(str(name)) for name in read["message_id"].to_pylist())
+
+    middle = fill_span("1", **{"from": since.isoformat(), "to": until.isoformat()})
+
+    assert middle == [n for n in range(PART, 2 * PART) if n % 2]
+    assert set(planned) == {PART}
+    assert fill_span("2") == [n for n in range(PART, 3 * PART) if n % 2]
 
 
 @pytest.mark.long

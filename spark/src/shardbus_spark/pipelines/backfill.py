@@ -18,7 +18,7 @@ from shardbus_spark.conditions.columns import named
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.driver import Run
 from shardbus_spark.pipelines.replay import Replaying, run_as
-from shardbus_spark.pipelines.selection import TIME_COLUMN, read_table
+from shardbus_spark.pipelines.selection import TIME_COLUMN, in_span, read_table
 from shardbus_spark.pipelines.slice_sink import PAST
 from shardbus_spark.pipelines.work import ROW
 from shardbus_spark.schema import WRITTEN
@@ -43,7 +43,7 @@ class Backfilling(Replaying):
         # First the messages that the subscription holds now: a message leaves it only after it was
         # captured.
         held = f"{self._definition.text('work').rstrip('/')}/{HELD}"
-        options = {**self._options, "includeAmqp": "true"}
+        options = {**self._options, **self._span(), "includeAmqp": "true"}
         del options["entity"]
         archive = self._spark.read.format("shardbus").options(**options)
         archive.load(self._definition.text("archive")).write.mode("overwrite").parquet(held)
@@ -58,6 +58,12 @@ class Backfilling(Replaying):
         self._check_captured(captured)
         return captured.unionByName(rows, allowMissingColumns=True)
 
+    def _span(self) -> dict[str, str]:
+        """The time span as options of the source, which then copies nothing else."""
+        bounds = (("startingTimestamp", "from"), ("endingTimestamp", "to"))
+        moments = ((option, self._definition.moment(name)) for option, name in bounds)
+        return {option: moment.isoformat() for option, moment in moments if moment is not None}
+
     def _check_captured(self, table: DataFrame) -> None:
         """The bus would drop rows without an error if the table were not a capture."""
         for name in (PAST, TIME_COLUMN, "body"):
@@ -69,10 +75,17 @@ class Backfilling(Replaying):
 
     def _rows(self, table: DataFrame) -> DataFrame:
         created = datetime.fromisoformat(self._definition.text("topic_created"))
-        history = table.where(named(TIME_COLUMN) >= F.lit(created)).dropDuplicates([PAST])
+        if self._definition.text("from"):
+            sys.stderr.write(
+                "messages from before this span cannot be filled in after it: to have them, fill "
+                "in earlier spans first\n"
+            )
+        time = named(TIME_COLUMN)
+        history = in_span(table.where(time >= F.lit(created)), time, self._definition)
         columns = [named(name) for name in WRITTEN if name in table.columns]
         counter = named(PAST).bitwiseAND(F.lit((1 << COUNTER_BITS) - 1))
-        return history.select(*columns, named(PAST)).orderBy(counter, named(PAST))
+        rows = history.dropDuplicates([PAST]).select(*columns, named(PAST))
+        return rows.orderBy(counter, named(PAST))
 
     def _in_order(self, rows: DataFrame) -> DataFrame:
         """All rows of a fragment in one task, in the order of their numbers."""

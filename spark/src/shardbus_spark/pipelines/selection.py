@@ -79,11 +79,8 @@ def selected(table: DataFrame, definition: Definition) -> DataFrame:
     if definition.text("filters"):
         chosen = matching(chosen, definition.text("filters"))
     time = _time(table, definition)
-    since, until = definition.moment("from"), definition.moment("to")
-    if time is not None and since is not None:
-        chosen = chosen.where(time >= F.lit(since))
-    if time is not None and until is not None:
-        chosen = chosen.where(time < F.lit(until))
+    if time is not None:
+        chosen = in_span(chosen, time, definition)
     order = [] if time is None else [time]
     order += [named(name) for name in _ORDER if name in table.columns]
     columns = message_columns(table, definition)
@@ -92,6 +89,16 @@ def selected(table: DataFrame, definition: Definition) -> DataFrame:
     rows = chosen.select(*messages, *(key.alias(name) for name, key in keys.items()))
     check_written(rows.drop(*keys).schema)
     return rows.orderBy(*keys).drop(*keys) if keys else rows
+
+
+def in_span(table: DataFrame, time: Column, definition: Definition) -> DataFrame:
+    """The rows of the definition's time span."""
+    since, until = definition.moment("from"), definition.moment("to")
+    if since is not None:
+        table = table.where(time >= F.lit(since))
+    if until is not None:
+        table = table.where(time < F.lit(until))
+    return table
 
 
 def message_columns(table: DataFrame, definition: Definition) -> dict[str, Column]:

@@ -12,7 +12,7 @@ from shardbus.app.backups.manifest import ManifestFile, write_new
 from shardbus.app.pipelines.shelf import FILE_BYTES_MAX, Intent
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
 from shardbus.stores.base.files import sync_directory
-from shardbus.stores.base.pipelines import PipelineRow
+from shardbus.stores.base.leased import LeasedRow
 
 FILES_MAX: Final = 1_000
 
@@ -25,7 +25,7 @@ def read_definitions(data_dir: Path) -> dict[str, bytes]:
     return {name: content for name, content in whole if len(content) <= FILE_BYTES_MAX}
 
 
-def shared_definitions(rows: Sequence[PipelineRow]) -> dict[str, bytes]:
+def shared_definitions(rows: Sequence[LeasedRow]) -> dict[str, bytes]:
     """The pipelines of a cluster, as the files that a server has of its own."""
     return {
         f"{PIPELINES}/{row.name}.json": json.dumps(

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, ClassVar, Literal, Self, final
 
-from msgspec import Meta
+from msgspec import Meta, field
 from msgspec.structs import replace
 
 from shardbus.app.pipelines.capture import Capture, named_capture
 from shardbus.app.pipelines.replay import PIPELINE_CHARACTERS_MAX, Rate
+from shardbus.app.pipelines.span import FROM, TO, Since, Until, checked_span
 from shardbus.app.pipelines.task import ENTITY_CHARACTERS_MAX, Task, option
 from shardbus.core.errors import NOT_ALLOWED, Refused
 from shardbus.core.namespace.address import SUBSCRIPTION, parse_address
@@ -46,6 +47,8 @@ class Backfill(Task, kw_only=True, frozen=True):
         Literal["", "parquet", "delta"],
         told("Format of the table; from_pipeline determines it."),
     ] = ""
+    since: Since = field(default="", name=FROM)
+    until: Until = field(default="", name=TO)
     while_receiving: Annotated[
         bool,
         told("Fill the subscription although receivers may get its messages out of order."),
@@ -75,7 +78,8 @@ class Backfill(Task, kw_only=True, frozen=True):
                 f"{shown(self.entity)} is not a subscription: a backfill fills one, "
                 "TOPIC/Subscriptions/NAME."
             )
-        return self
+        since, until = checked_span(self.since, self.until)
+        return replace(self, since=since, until=until)
 
     def sourced(self, known: Task | None, find: Callable[[str], Task | None]) -> Self:
         if isinstance(known, Backfill) and known.from_pipeline == self.from_pipeline:

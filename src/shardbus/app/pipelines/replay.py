@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self, final
 
 from msgspec import UNSET, Meta, defstruct, field
@@ -12,15 +11,15 @@ from msgspec.structs import replace
 from shardbus.app.pipelines.capture import named_capture
 from shardbus.app.pipelines.paths import checked_path
 from shardbus.app.pipelines.selecting import Selecting
+from shardbus.app.pipelines.span import FROM, TO, Since, Until, checked_span
 from shardbus.app.pipelines.task import Task, option
 from shardbus.core.message_fields import SENT_COLUMNS
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.document import Body, Maybe, told
-from shardbus.gateway.http.server.refusal import invalid, shown
+from shardbus.gateway.http.server.refusal import invalid
 
 TIME_COLUMN: Final = "enqueued_time"
 COLUMN_CHARACTERS_MAX: Final = 255
-MOMENT_CHARACTERS_MAX: Final = 40
 RATE_MAX_MAX: Final = 10_000_000
 PIPELINE_CHARACTERS_MAX: Final = 64
 
@@ -33,9 +32,6 @@ Rate = Annotated[
 ]
 
 _Column = Annotated[str, Meta(max_length=COLUMN_CHARACTERS_MAX)]
-_Moment = Annotated[
-    str, Meta(max_length=MOMENT_CHARACTERS_MAX, extra_json_schema={"x-moment": True})
-]
 
 
 _TARGETS: Final = ("body", *SENT_COLUMNS, "properties", "amqp")
@@ -75,16 +71,8 @@ class Replay(Selecting, kw_only=True, frozen=True):
         Literal["", "parquet", "delta", "json", "csv"],
         told("Format of the table; by default that of the capture, or parquet."),
     ] = ""
-    since: Annotated[
-        _Moment,
-        told("A moment; rows of this time and later. Empty: from the first row."),
-        option("Replay rows of this time and later, in UTC.", name="since", metavar="TIME"),
-    ] = field(default="", name="from")
-    until: Annotated[
-        _Moment,
-        told("A moment; rows before this time. Empty: to the last row."),
-        option("Replay rows before this time, in UTC.", name="until", metavar="TIME"),
-    ] = field(default="", name="to")
+    since: Since = field(default="", name=FROM)
+    until: Until = field(default="", name=TO)
     time_column: Annotated[
         _Column,
         told("The column for from and to, and for the order of rows."),
@@ -111,21 +99,17 @@ class Replay(Selecting, kw_only=True, frozen=True):
     for_people: ClassVar[tuple[str, ...]] = ("from_pipeline", *Selecting.for_people)
 
     def checked(self, name: str) -> Self:
+        since, until = checked_span(self.since, self.until)
         made = replace(
             self,
             path=checked_path(self.path) if self.path else "",
-            since=_moment(self.since, "from"),
-            until=_moment(self.until, "to"),
+            since=since,
+            until=until,
         ).with_plain_selection()
         if not made.path and not made.from_pipeline:
             raise invalid(
                 "A replay needs from_pipeline, the capture whose data is sent, or path, the "
                 "location of a table below the directory of captured data."
-            )
-        if made.since and made.until and made.since >= made.until:
-            raise invalid(
-                f"from is {made.since}, which is not before to, {made.until}: choose an earlier "
-                "from."
             )
         return made
 
@@ -145,17 +129,3 @@ class Replay(Selecting, kw_only=True, frozen=True):
     def check_entity(self, places: EntityPlaces) -> None:
         places.sendable(self.entity)
         self.filters(places)
-
-
-def _moment(text: str, name: str) -> str:
-    """In UTC, always with microseconds, so that texts compare like moments."""
-    if not text:
-        return ""
-    try:
-        moment = datetime.fromisoformat(text)
-        zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return zoned.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError) as error:
-        raise invalid(
-            f"{name} is {shown(text)}; it must be a moment like 2026-01-31T08:00:00Z."
-        ) from error

@@ -10,9 +10,10 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Final, TypeVar, final
+from typing import Final, final
 
+from shardbus.app.leased.leases import LOOK_S, Leases
+from shardbus.app.leased.tenancy import Tenancy
 from shardbus.app.pipelines.definition import KINDS, Definition, definition_from, read_definition
 from shardbus.app.pipelines.driver_keeper import (
     FAILING,
@@ -30,23 +31,19 @@ from shardbus.app.pipelines.known import (
     exists,
     hold_all,
 )
-from shardbus.app.pipelines.leases import LOOK_S, PipelineLeases
 from shardbus.app.pipelines.pipelines import RESTART_MS, Launcher, Shown
 from shardbus.app.pipelines.report import Report
 from shardbus.app.pipelines.shelf import Intent
 from shardbus.app.pipelines.task import Task
-from shardbus.broker.fragment.asking import asked
 from shardbus.broker.fragment.storage import Worker
 from shardbus.core.errors import NOT_ALLOWED, Refused, Unavailable
 from shardbus.gateway.http.observing.readers import Follower
-from shardbus.stores.base.pipelines import PipelineRow, PipelineTable
-from shardbus.stores.base.store import StoreError
+from shardbus.stores.base.leased import LeasedHead, LeasedRow, LeasedTable
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
-
-FENCE_LOOK_S: Final = 0.5
+# A driver with Java and its Python processes takes one to two gigabytes.
+RUNNING_MAX: Final = 8
 # The intents with which a node takes a pipeline.
 _RUNNING: Final = (Intent.RUN, Intent.FINISH)
 # Log lines of a pipeline that nodes show on which it does not run.
@@ -62,7 +59,7 @@ class SharedPipelines:
     def __init__(  # noqa: PLR0913 - its parts
         self,
         entities: Entities,
-        table: PipelineTable,
+        table: LeasedTable,
         worker: Worker,
         owner: str,
         *,
@@ -74,14 +71,14 @@ class SharedPipelines:
         had.
         """
         self._entities = entities
-        self._table = table
-        self._worker = worker
         self._locate = locate
         self._forget = forget
         self._restart_ms = restart_ms
         self._known = KnownPipelines(entities)
-        self._rows: dict[str, PipelineRow] = {}
-        self._leases = PipelineLeases(owner)
+        self._rows: dict[str, LeasedRow] = {}
+        self._table = table
+        leases = Leases(owner, RUNNING_MAX)
+        self._tenancy = Tenancy("pipeline", table, worker, leases, self, _RUNNING)
         self._keepers: dict[str, DriverKeeper] = {}
         self._launcher: Launcher | None = None
         self._finishing: set[str] = set()
@@ -97,7 +94,7 @@ class SharedPipelines:
         self._launcher = launcher
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._fence())
+                tasks.create_task(self._tenancy.fence())
                 if launcher is not None:
                     tasks.create_task(self._hold())
                 while True:
@@ -105,11 +102,7 @@ class SharedPipelines:
                     await self._pause()
         finally:
             await asyncio.gather(*(keeper.kill() for keeper in self._keepers.values()))
-            for name, epoch in self._leases.held().items():
-                self._worker.submit(partial(self._release, name, epoch), _ignored)
-
-    def _release(self, name: str, epoch: int) -> None:
-        self._table.give_up(name, self._leases.owner, epoch)
+            self._tenancy.give_all_up()
 
     async def _pause(self) -> None:
         """Until the next round, which comes sooner when a driver that is told to stop has ended."""
@@ -181,7 +174,9 @@ class SharedPipelines:
             await self._read()
             definition, is_new = self._known.settled(asked)
             document = json.dumps(definition.to_document())
-            if is_new and not await self._ask(lambda: self._table.add(name, document, Intent.REST)):
+            if is_new and not await self._tenancy.ask(
+                lambda: self._table.add(name, document, Intent.REST)
+            ):
                 raise exists(name)
             await self._read()
         return self.show(name)
@@ -228,7 +223,7 @@ class SharedPipelines:
             if not is_abandoned:
                 await check_unclaimed(self._entities, definition)
             await self._entities.drop_reader(definition)
-            if not await self._ask(lambda: self._table.remove(name)):
+            if not await self._tenancy.ask(lambda: self._table.remove(name)):
                 raise Refused(NOT_ALLOWED, f"Pipeline {name} was started again: stop it first.")
             await asyncio.to_thread(self._forget, definition)
             await self._read()
@@ -270,11 +265,11 @@ class SharedPipelines:
     # Following the table.
 
     async def _intend(self, name: str, intent: Intent) -> None:
-        await self._ask(lambda: self._table.intend(name, intent))
+        await self._tenancy.ask(lambda: self._table.intend(name, intent))
         await self._read()
 
     async def _read(self) -> None:
-        rows = await self._ask(self._table.rows)
+        rows = await self._tenancy.ask(self._table.rows)
         self._rows.clear()
         definitions = self._known.all
         definitions.clear()
@@ -292,74 +287,41 @@ class SharedPipelines:
                 await self._read()
             self._problem = ""
             if self._launcher is not None:
-                await self._care(missing)
+                await self._tenancy.care(list(self._rows.values()), lambda: not missing())
         except Unavailable as error:
-            self._leases.disconnected()
+            self._tenancy.leases.disconnected()
             if not self._problem:
                 log.warning("%s", error)
             self._problem = str(error)
 
-    async def _care(self, missing: Callable[[], str]) -> None:
-        rows, leases = list(self._rows.values()), self._leases
-        loop = asyncio.get_running_loop()
-        for name in leases.see(rows, loop.time()):
-            await self._drop(name)
-        for name, epoch in leases.held().items():
-            await self._carry_on(self._rows[name], epoch)
-        row = leases.takeable(rows, _RUNNING, loop.time())
-        if row is not None and not missing():
-            sent_s = loop.time()
-            if await self._ask(lambda: self._table.take(row, leases.owner)):
-                log.info("pipeline %s runs here from now on", row.name)
-                leases.taken(row.name, row.epoch + 1, sent_s)
-                await self._carry_on(row, row.epoch + 1)
-
-    async def _carry_on(self, row: PipelineRow, epoch: int) -> None:
-        """Bring a pipeline of this node to its intended state, and report it."""
-        name, leases = row.name, self._leases
-        sent_s = asyncio.get_running_loop().time()
-        report = self._report(name)
-        if not await self._ask(lambda: self._table.beat(name, leases.owner, epoch, report)):
-            await self._drop(name)
-            return
-        leases.beaten(name, sent_s)
-        if name not in leases.held():
-            # The answer was too late.
+    async def carry_on(self, head: LeasedHead, epoch: int) -> None:
+        name = head.name
+        if not await self._tenancy.beat(name, epoch, self._report(name)):
+            await self._tenancy.drop(name)
             return
         keeper = self._keeper(name)
-        if row.intent == Intent.RUN and not keeper.is_alive:
+        if head.intent == Intent.RUN and not keeper.is_alive:
             if keeper.state == FINISHED:
-                await self._ask(lambda: self._table.intend(name, Intent.FINISHED))
+                await self._tenancy.ask(lambda: self._table.intend(name, Intent.FINISHED))
             else:
                 keeper.start()
-        elif row.intent == Intent.FINISH:
+        elif head.intent == Intent.FINISH:
             await self._finish(name, keeper)
-        elif row.intent != Intent.RUN and keeper.is_alive:
+        elif head.intent != Intent.RUN and keeper.is_alive:
             keeper.stop()
-        elif row.intent != Intent.RUN:
-            await self._ask(lambda: self._release(name, epoch))
-            await self._drop(name)
+        elif head.intent != Intent.RUN:
+            await self._tenancy.give_up(name, epoch)
 
     async def _finish(self, name: str, keeper: DriverKeeper) -> None:
         """Let the running driver complete its batch; without one, start a driver for that, once."""
         if name in self._finishing and not keeper.is_alive:
             self._finishing.discard(name)
-            await self._ask(lambda: self._table.intend(name, Intent.REST))
+            await self._tenancy.ask(lambda: self._table.intend(name, Intent.REST))
         elif name not in self._finishing:
             self._finishing.add(name)
             keeper.finish()
 
-    async def _fence(self) -> None:
-        """End drivers whose ownership is unconfirmed, even if the database does not answer."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(FENCE_LOOK_S)
-            for name in self._leases.expired(loop.time()):
-                log.error("pipeline %s ends here: its owner cannot be read from the database", name)
-                await self._drop(name)
-
-    async def _drop(self, name: str) -> None:
-        self._leases.lost(name)
+    async def drop(self, name: str) -> None:
         self._finishing.discard(name)
         keeper = self._keepers.pop(name, None)
         if keeper is not None:
@@ -392,14 +354,8 @@ class SharedPipelines:
         }
         return json.dumps(document)
 
-    async def _ask(self, work: Callable[[], T]) -> T:
-        try:
-            return await asked(self._worker, work)
-        except StoreError as error:
-            raise Unavailable(f"The pipelines cannot be read or changed: {error}") from error
 
-
-def _report(row: PipelineRow) -> dict[str, object]:
+def _report(row: LeasedRow) -> dict[str, object]:
     try:
         found: object = json.loads(row.report)
     except ValueError:
@@ -409,7 +365,3 @@ def _report(row: PipelineRow) -> dict[str, object]:
 
 def _nothing() -> None:
     """The next round handles it."""
-
-
-def _ignored(_: StoreError | None) -> None:
-    """Other nodes will observe that its owner has ended."""

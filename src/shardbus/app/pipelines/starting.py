@@ -28,7 +28,7 @@ from shardbus.broker.bus import Bus
 from shardbus.broker.fragment.storage import Worker
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.server.counts import HttpCounts
-from shardbus.stores.base.pipelines import PipelineTable
+from shardbus.stores.base.leased import LeasedTable
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class PipelineShare:
     `owner` is a name that no other process has, or had.
     """
 
-    table: PipelineTable
+    table: LeasedTable
     worker: Worker
     owner: str
     is_runner: bool

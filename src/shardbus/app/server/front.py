@@ -16,6 +16,7 @@ import click
 from shardbus.amqp.config import ConnectionConfig
 from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.cli.sas import Credential
+from shardbus.app.jobs.shared import JobShare, SharedJobs
 from shardbus.app.jobs.shelf import JobShelf
 from shardbus.app.pipelines.starting import PipelineChild, PipelineShare
 from shardbus.app.server import garbage
@@ -53,6 +54,7 @@ from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
 from shardbus.gateway.http.jobs.jobs import Jobs
+from shardbus.gateway.http.jobs.known import KeptJobs
 from shardbus.gateway.http.messaging.requests import Messaging
 from shardbus.gateway.http.observing.broker_health import Brokers, broker_healths
 from shardbus.gateway.http.observing.cluster import ClusterView, problems_of
@@ -119,6 +121,15 @@ class ReadyLine:
             click.echo(EMULATOR_READY)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class ClusterShare:
+    """What the gateways of a cluster share, besides the namespace."""
+
+    pipelines: PipelineShare
+    jobs: JobShare
+
+
 async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     settings: Settings,
     bus: Bus,
@@ -129,7 +140,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     backups: KeptBackups,
     hooks: Hooks,
     cluster: ClusterView | None = None,
-    share: PipelineShare | None = None,
+    share: ClusterShare | None = None,
 ) -> None:
     """Open the ports, print the ready line, and serve until told to stop.
 
@@ -138,7 +149,7 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     throttle, shared = _throttle(settings, bus), places(raise_limit(), settings.connections_max)
     amqp = _amqp_server(settings, bus, throttle, shared.amqp)
     opened, lanes = list[Listener](), list[FlightChild]()
-    pipelines, jobs = PipelineChild(settings, bus, share), _jobs(settings, bus, cluster)
+    pipelines, jobs = _pipelines(settings, bus, share), _jobs(settings, bus, share)
     issuers = _issuers(settings, bus, amqp)
 
     def health() -> list[str]:
@@ -259,7 +270,7 @@ class _Told:
     health: Callable[[], list[str]]
     issuers: Sequence[Issuer]
     cluster: ClusterView | None
-    jobs: Jobs
+    jobs: KeptJobs
 
     async def load(self) -> None:
         """Load the stored pipelines and jobs, so that clients find them after a restart."""
@@ -334,10 +345,23 @@ def _web(
     return site, metrics
 
 
-def _jobs(settings: Settings, bus: Bus, cluster: ClusterView | None) -> Jobs:
-    shelf = JobShelf(settings.data_dir / JOBS_DIRECTORY)
-    is_alone = cluster is None and settings.brokers_config is None
-    return Jobs(EntityPlaces(bus, HttpCounts(), None), shelf, is_alone=is_alone)
+def _pipelines(settings: Settings, bus: Bus, share: ClusterShare | None) -> PipelineChild:
+    return PipelineChild(settings, bus, None if share is None else share.pipelines)
+
+
+def _jobs(settings: Settings, bus: Bus, share: ClusterShare | None) -> KeptJobs:
+    directory = settings.data_dir / JOBS_DIRECTORY
+    places, shelf = EntityPlaces(bus, HttpCounts(), None), JobShelf(directory)
+    if share is None:
+        return Jobs(places, shelf, is_complete=settings.brokers_config is None)
+    if left := [kept.job.id for kept in shelf.load()]:
+        log.warning(
+            "%s has jobs of a single server, or of an earlier release, which a cluster does not "
+            "continue: start them again for the messages that are left, and remove the files (%s)",
+            directory,
+            ", ".join(left),
+        )
+    return SharedJobs(places, share.jobs)
 
 
 def server_facts(settings: Settings) -> ServerFacts:

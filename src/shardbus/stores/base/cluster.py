@@ -14,8 +14,8 @@ from typing import Protocol, final
 from shardbus.core.namespace.entity import Entity
 from shardbus.stores.base.catalogue import KeptCatalogue
 from shardbus.stores.base.lease import LeaseTable, SlotLease
+from shardbus.stores.base.leased import LeasedDocuments
 from shardbus.stores.base.package import Durability, KeptStore
-from shardbus.stores.base.pipelines import PipelineTable
 from shardbus.stores.base.sight import Lookout
 
 
@@ -149,4 +149,4 @@ class SharedStores(Protocol):
 
     def catalogue_sight(self, name: str) -> CatalogueSight: ...
 
-    def pipelines(self, name: str) -> PipelineTable: ...
+    def documents(self, name: str) -> LeasedDocuments: ...

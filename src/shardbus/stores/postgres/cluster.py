@@ -20,11 +20,11 @@ from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.catalogue_sight import PostgresCatalogueSight
 from shardbus.stores.postgres.group import GroupCommit
 from shardbus.stores.postgres.kept_lease import KeptLease
+from shardbus.stores.postgres.leased import PostgresDocuments
 from shardbus.stores.postgres.leases import PostgresLeases
 from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.lookout import PostgresLookout
 from shardbus.stores.postgres.move_mark import mark_in
-from shardbus.stores.postgres.pipelines import PostgresPipelines
 from shardbus.stores.postgres.schema import examine, prepare, settings_of
 from shardbus.stores.postgres.shared_catalogue import SharedCatalogue
 from shardbus.stores.postgres.slots import common_id, holdings
@@ -105,8 +105,8 @@ class Cluster:
     def catalogue_sight(self, name: str) -> PostgresCatalogueSight:
         return PostgresCatalogueSight(self.stores[0].address, name)
 
-    def pipelines(self, name: str) -> PostgresPipelines:
-        return PostgresPipelines(self.stores[0].address, name)
+    def documents(self, name: str) -> PostgresDocuments:
+        return PostgresDocuments(self.stores[0].address, name)
 
 
 def open_cluster(addresses: Sequence[Address], making: Making) -> Cluster:

@@ -20,10 +20,10 @@ from shardbus.stores.postgres.link import (
 from shardbus.stores.postgres.move_mark import refuse_moved
 
 SCHEMA: Final = "shardbus"
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 # The earliest build that can use each version: a version that only adds something is usable by the
 # previous build.
-_USABLE_SINCE: Final = {1: 1, 2: 2, 3: 2}
+_USABLE_SINCE: Final = {1: 1, 2: 2, 3: 2, 4: 2}
 SERVER_VERSION_MIN: Final = 14
 # "SBpg": one process at a time creates or migrates the schema.
 _SCHEMA_LOCK: Final = 0x53427067

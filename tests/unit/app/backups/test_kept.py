@@ -16,7 +16,7 @@ from shardbus.app.pipelines.definition import Definition
 from shardbus.app.pipelines.shelf import Intent, Shelf
 from shardbus.core.errors import ALREADY_EXISTS, INVALID_ARGUMENT, NOT_FOUND
 from shardbus.gateway.http.api.operations.backups import Backup
-from shardbus.stores.base.pipelines import PipelineRow
+from shardbus.stores.base.leased import LeasedRow
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.sqlite.snapshot import SqliteSnapshot
 from tests.support.refusals import refusal_of, unavailability
@@ -36,7 +36,7 @@ class Served:
             clock=world.clock,
             shared=self._shared,
         )
-        self.rows: list[PipelineRow] = []
+        self.rows: list[LeasedRow] = []
 
     async def _shared(self) -> dict[str, bytes]:
         return shared_definitions(self.rows)
@@ -218,7 +218,7 @@ def test_the_pipelines_of_a_cluster_are_in_its_backups(served: Served) -> None:
     """R43: they are rows of its database, and no files."""
     definition = Definition("archive", Capture(entity="orders", path="archive/orders"))
     document = json.dumps(definition.to_document())
-    served.rows.append(PipelineRow("archive", document, "run", "b/1", 3, 9, "{}"))
+    served.rows.append(LeasedRow("archive", "run", "b/1", 3, 9, document, "{}"))
 
     assert served.made().state == "done"
 

@@ -90,6 +90,35 @@ def test_a_backfill_gets_its_source_and_when_its_topic_began(web: Web) -> None:
     assert definition_from(known).task.kind == "backfill"
 
 
+def test_a_span_has_its_times_in_utc_as_that_of_a_replay() -> None:
+    """P5: in files and requests it is from and to, which become since and until."""
+    given = {"kind": "backfill", "entity": LATE, "from_pipeline": "archive"}
+    span = {"from": "2026-01-01", "to": "2026-01-02T10:00:00+01:00"}
+
+    made = definition_from({"name": "fill", **given, **span})
+
+    assert isinstance(made.task, Backfill)
+    assert made.task.since == "2026-01-01T00:00:00.000000Z"
+    assert made.task.until == "2026-01-02T09:00:00.000000Z"
+    assert definition_from(made.to_document()) == made
+
+
+@pytest.mark.parametrize(
+    ("span", "named"),
+    [
+        ({"from": "yesterday"}, "'yesterday'"),
+        ({"to": "2026-13-01"}, "'2026-13-01'"),
+        ({"from": "2026-01-02", "to": "2026-01-02"}, "before to"),
+        ({"since": "2026-01-02"}, "since"),
+        ({"time_column": "at"}, "time_column"),
+    ],
+)
+def test_a_span_that_cannot_be_used_is_named(span: dict[str, object], named: str) -> None:
+    given = {"name": "fill", "kind": "backfill", "entity": LATE, "from_pipeline": "archive"}
+    with refusal_of(INVALID_ARGUMENT, named):
+        definition_from({**given, **span})
+
+
 def test_receivers_wait_or_the_order_is_given_up(web: Web) -> None:
     open_one = "news/Subscriptions/open"
 

@@ -9,15 +9,16 @@ from dataclasses import replace
 
 import pytest
 
-from shardbus.app.pipelines import leases, shared
+from shardbus.app.leased import leases, tenancy
+from shardbus.app.pipelines import shared
 from shardbus.app.pipelines.definition import Definition
 from shardbus.app.pipelines.driver_keeper import Launch
 from shardbus.app.pipelines.pipelines import Shown
 from shardbus.app.pipelines.shared import SharedPipelines
 from shardbus.core.errors import ALREADY_EXISTS, NOT_ALLOWED, NOT_FOUND
-from shardbus.stores.base.pipelines import PipelineRow
-from shardbus.stores.base.store import StoreError
+from shardbus.stores.base.leased import LeasedRow
 from tests.support.refusals import refusal_of
+from tests.unit.app.leased.memory_table import MemoryTable
 from tests.unit.app.pipelines.test_pipelines import (
     GOES_ON,
     LONG_MS,
@@ -34,71 +35,10 @@ FENCE_S = 0.3
 DEAD_S = 0.8
 
 
-class MemoryTable:
-    """A `base_pipelines.PipelineTable`; `is_away` for a node that cannot reach it."""
-
-    def __init__(self, rows: dict[str, PipelineRow]) -> None:
-        self.found = rows
-        self.is_away = False
-
-    def rows(self) -> list[PipelineRow]:
-        self._reach()
-        return list(self.found.values())
-
-    def add(self, name: str, document: str, intent: str) -> bool:
-        self._reach()
-        if name in self.found:
-            return False
-        self.found[name] = PipelineRow(name, document, intent, "", 0, 0, "{}")
-        return True
-
-    def intend(self, name: str, intent: str) -> bool:
-        self._reach()
-        if name not in self.found:
-            return False
-        self.found[name] = replace(self.found[name], intent=intent)
-        return True
-
-    def remove(self, name: str) -> bool:
-        self._reach()
-        if name in self.found and not self.found[name].owner:
-            del self.found[name]
-        return name not in self.found
-
-    def take(self, row: PipelineRow, owner: str) -> bool:
-        self._reach()
-        now = self.found.get(row.name)
-        if now is None or (now.epoch, now.beat) != (row.epoch, row.beat):
-            return False
-        self.found[row.name] = replace(now, owner=owner, epoch=now.epoch + 1, beat=0)
-        return True
-
-    def beat(self, name: str, owner: str, epoch: int, report: str) -> bool:
-        self._reach()
-        now = self.found.get(name)
-        if now is None or (now.owner, now.epoch) != (owner, epoch):
-            return False
-        self.found[name] = replace(now, beat=now.beat + 1, report=report)
-        return True
-
-    def give_up(self, name: str, owner: str, epoch: int) -> None:
-        self._reach()
-        now = self.found.get(name)
-        if now is not None and (now.owner, now.epoch) == (owner, epoch):
-            self.found[name] = replace(now, owner="", epoch=epoch + 1)
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-    def _reach(self) -> None:
-        if self.is_away:
-            raise StoreError("the database is away")
-
-
 class Node:
     """A node that runs pipelines, or only manages them."""
 
-    def __init__(self, name: str, rows: dict[str, PipelineRow], *, is_runner: bool = True) -> None:
+    def __init__(self, name: str, rows: dict[str, LeasedRow], *, is_runner: bool = True) -> None:
         self.table = MemoryTable(rows)
         self.entities = Entities()
         self.launched: list[str] = []
@@ -138,12 +78,12 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "DEAD_S", DEAD_S)
     monkeypatch.setattr(leases, "LOOK_S", LOOK_S)
     monkeypatch.setattr(shared, "LOOK_S", LOOK_S)
-    monkeypatch.setattr(shared, "FENCE_LOOK_S", LOOK_S)
+    monkeypatch.setattr(tenancy, "FENCE_LOOK_S", LOOK_S)
 
 
 def _play(story: Callable[[Node, Node], object]) -> None:
     async def live() -> None:
-        rows: dict[str, PipelineRow] = {}
+        rows: dict[str, LeasedRow] = {}
         gateway, runner = Node("gateway/1", rows, is_runner=False), Node("runner/1", rows)
         try:
             async with asyncio.timeout(WAIT_S):

@@ -13,6 +13,7 @@ from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.api.table import Api
 from shardbus.gateway.http.atom.admin import Admin
 from shardbus.gateway.http.jobs.jobs import Jobs
+from shardbus.gateway.http.jobs.known import KeptJobs
 from shardbus.gateway.http.messaging.requests import Messaging
 from shardbus.gateway.http.observing.broker_health import BrokerHealth, broker_healths
 from shardbus.gateway.http.observing.fragments import FragmentsPage
@@ -65,7 +66,7 @@ class Web(Bench):
         self.overviews = Overviews(self.bus, self.health, self.brokers, lambda: self.progresses)
         self.facts = ServerFacts(ports=Ports(5672, 5300, 0, 0), store_kind="memory")
         self.shelf = MemoryShelf()
-        self.jobs = Jobs(EntityPlaces(self.bus, self.counts, None), self.shelf, at_once)
+        self.jobs: KeptJobs = Jobs(EntityPlaces(self.bus, self.counts, None), self.shelf, at_once)
         self.with_groups(self.groups())
         namespace.watch_access(lambda: self.site.check_access_again())
 

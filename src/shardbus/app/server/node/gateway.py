@@ -11,11 +11,18 @@ from typing import Final, final
 
 from shardbus.app.backups.definitions import shared_definitions
 from shardbus.app.backups.kept import KeptBackups
+from shardbus.app.jobs.shared import JobShare
 from shardbus.app.pipelines.starting import PipelineShare
 from shardbus.app.server.broker_address import parse_broker_address
 from shardbus.app.server.broker_store import catalogue_part
 from shardbus.app.server.cluster import Follower, in_turn, whenever
-from shardbus.app.server.front import ReadyLine, namespace_settings, serve_clients, tend
+from shardbus.app.server.front import (
+    ClusterShare,
+    ReadyLine,
+    namespace_settings,
+    serve_clients,
+    tend,
+)
 from shardbus.app.server.node.links import NodeLinks
 from shardbus.app.server.serving import Work, alongside
 from shardbus.app.server.settings import Settings
@@ -44,7 +51,7 @@ log = logging.getLogger(__name__)
 # How long a new gateway waits for brokers before it serves without the missing ones.
 BROKERS_WAIT_S: Final = 15.0
 OWNER_WAIT_S: Final = 4.0
-# Distinguishes the processes of a node as owners of pipelines.
+# Distinguishes the processes of a node as owners of pipelines and jobs.
 _OWNER_BYTES: Final = 6
 
 
@@ -75,14 +82,18 @@ async def serve_cluster(  # noqa: PLR0913 - the parts of a gateway
     runs_pipelines: bool = False,
 ) -> None:
     """Serve clients until `stopping` is set; Unavailable when the catalogue cannot be read."""
-    worker = ThreadWorker("pipelines", asyncio.get_running_loop())
-    table = cluster.pipelines(name)
+    loop = asyncio.get_running_loop()
+    worker, lines_worker = ThreadWorker("documents", loop), ThreadWorker("job lines", loop)
+    documents = cluster.documents(name)
     owner = f"{name}/{secrets.token_hex(_OWNER_BYTES)}"
-    share = PipelineShare(table, worker, owner, runs_pipelines)
+    share = ClusterShare(
+        PipelineShare(documents.pipelines, worker, owner, runs_pipelines),
+        JobShare(documents, worker, lines_worker, owner),
+    )
 
     async def definitions() -> dict[str, bytes]:
         try:
-            return shared_definitions(await asked(worker, table.rows))
+            return shared_definitions(await asked(worker, documents.pipelines.rows))
         except StoreError as error:
             raise Unavailable(f"The pipelines cannot be read: {error}") from error
 
@@ -111,7 +122,8 @@ async def serve_cluster(  # noqa: PLR0913 - the parts of a gateway
     try:
         await made.use(serve, stopping, node_problems)
     finally:
-        worker.submit(table.close, _ignored)
+        await asyncio.to_thread(lines_worker.close)
+        worker.submit(documents.close, _ignored)
         await asyncio.to_thread(worker.close)
 
 

@@ -24,7 +24,7 @@ from shardbus.gateway.http.api.operations.system import ServerFacts, SystemPages
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.api.search.pages import SearchPages
 from shardbus.gateway.http.api.search.rule_trial import RuleTrialPages
-from shardbus.gateway.http.jobs.jobs import Jobs
+from shardbus.gateway.http.jobs.known import KeptJobs
 from shardbus.gateway.http.observing.broker_health import Brokers
 from shardbus.gateway.http.observing.cluster import ClusterView
 from shardbus.gateway.http.observing.overview import Overviews
@@ -42,7 +42,7 @@ def api_groups(  # noqa: PLR0913 - the parts of the bus that have routes, by key
     backups: Backups | None = None,
     overviews: Overviews | None = None,
     facts: ServerFacts | None = None,
-    jobs: Jobs | None = None,
+    jobs: KeptJobs | None = None,
     brokers: Brokers = list,
     cluster: ClusterView | None = None,
 ) -> list[Group]:

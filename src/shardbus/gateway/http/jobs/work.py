@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
-from typing import BinaryIO, Final, final
+from typing import Final, final
 
 from shardbus.broker.bus import EntityHandle
 from shardbus.broker.operations.transactions import Transactor
@@ -33,28 +31,32 @@ from shardbus.gateway.http.document import write
 from shardbus.gateway.http.jobs.job import (
     BURY,
     DELETE,
+    DONE,
     EXPORT,
+    FAILED,
+    STOPPED,
     STOPPING,
     UNDO,
     WARNINGS_MAX,
-    Aside,
     Kept,
-    Shelf,
     only_numbers,
 )
 from shardbus.gateway.http.jobs.repairing import Unrepairable
 from shardbus.gateway.http.jobs.resending import Resender
+from shardbus.gateway.http.jobs.storing import LeaseLost, Storage
 from shardbus.gateway.http.jobs.undo_marks import Grounds, grounds_of
 from shardbus.gateway.http.messaging.head_receiver import release
 
 log = logging.getLogger(__name__)
 
 CHUNK_COUNT: Final = 100
+_INEXACT: Final = (
+    "The server was killed meanwhile: messages of the second before are done, but not counted."
+)
 SAVE_MS: Final = 1_000
 RETRY_MS: Final = 1_000
 # Temporary refusals.
 _PASSING: Final = (MESSAGE_LOCK_LOST, REPARTITIONING)
-_TAIL_BYTES: Final = 64 * 1024
 RETRIES_MAX: Final = 120
 """A fragment that does not come back within about two minutes ends the job."""
 FULL_WAITS_MAX: Final = 3_600
@@ -64,6 +66,31 @@ FULL_WAITS_MAX: Final = 3_600
 @final
 class Stopped(Exception):
     """The client, or the end of the server, stops the job."""
+
+
+def continued(kept: Kept) -> None:
+    """Note that a job which was running is continued."""
+    kept.job.restarts += 1
+    if not kept.is_exact and _INEXACT not in kept.job.warnings:
+        kept.job.warnings.append(_INEXACT)
+
+
+async def outcome(made: Callable[[], JobRun], job_id: str) -> tuple[str, str]:
+    """Run a job to its end; returns the state in which it ended, and why it failed."""
+    try:
+        await made().run()
+    except Stopped:
+        return STOPPED, ""
+    except (Refused, Unavailable) as failure:
+        return FAILED, failure.message
+    except OSError as error:
+        return FAILED, f"The state of the job cannot be kept: {error}."
+    except LeaseLost:
+        raise
+    except Exception:
+        log.exception("job %s failed", job_id)
+        return FAILED, "An internal error occurred; the server's log has the details."
+    return DONE, ""
 
 
 @final
@@ -85,17 +112,14 @@ class JobRun:
         kept: Kept,
         places: EntityPlaces,
         transactor: Transactor,
-        shelf: Shelf,
-        aside: Aside,
+        storage: Storage,
     ) -> None:
-        self._aside = aside
+        self._storage = storage
         self._kept = kept
         self._job = kept.job
         self._places = places
         self._transactor = transactor
-        self._shelf = shelf
         self._condition = Condition(kept.job.selection)
-        self._file: BinaryIO | None = None
         self._saved_at_s = 0.0
         self._patient_until_s = 0.0
         """Until then the job waits for locked messages: it may have locked them before."""
@@ -134,13 +158,15 @@ class JobRun:
                     if not self._job.error:
                         log.warning("job %s waits: %s", self._job.id, failure.message)
                     self._job.error = f"waiting: {failure.message}"
+                # Others who show the job read what is stored.
+                await self._save_now_and_then()
                 await asyncio.sleep(RETRY_MS / 1000)
                 self._check_stop()
         finally:
             try:
                 await self._save(is_exact=True)
             finally:
-                self._close()
+                self._storage.close()
 
     async def _walk(self) -> None:
         place = self._places.line_of(self._job.entity)
@@ -259,9 +285,9 @@ class JobRun:
         skipped, left = 0, list(locked)
         try:
             if self._job.has_backup:
-                file = await self._write([each.entry for each in locked], locked)
-                # Synchronized before the messages are removed.
-                await self._aside(partial(os.fsync, file.fileno()))
+                await self._write([each.entry for each in locked], locked)
+                # Before the messages are removed.
+                await self._storage.sync()
             for share in _by_fragment(place.handle, locked):
                 skipped += await self._end(place, share)
                 left = [each for each in left if each not in share]
@@ -347,7 +373,7 @@ class JobRun:
 
     # The export, or the copy of removed messages.
 
-    async def _write(self, entries: Sequence[Entry], locked: Sequence[Delivery] = ()) -> BinaryIO:
+    async def _write(self, entries: Sequence[Entry], locked: Sequence[Delivery] = ()) -> None:
         payloads = {each.entry.sequence_number: each.payload for each in locked}
         lines = b"".join(
             write(
@@ -361,30 +387,8 @@ class JobRun:
             + b"\n"
             for entry in entries
         )
-        file = self._opened()
-        await self._aside(partial(_append, file, lines))
-        self._job.export_bytes += len(lines)
+        await self._storage.write(self._job, lines)
         self._job.export_lines += len(entries)
-        return file
-
-    def _opened(self) -> BinaryIO:
-        if self._file is None:
-            path = self._shelf.export(self._job.id)
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-            self._file = os.fdopen(descriptor, "r+b")
-            if self._job.action == EXPORT:
-                # Lines after this position are written again.
-                self._file.truncate(self._job.export_bytes)
-            else:
-                self._file.truncate(_whole_bytes(self._file))
-            self._job.export_bytes = self._file.seek(0, os.SEEK_END)
-        return self._file
-
-    def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
     # Stopping, waiting and storing.
 
@@ -423,9 +427,7 @@ class JobRun:
 
     async def _save(self, *, is_exact: bool = False) -> None:
         self._kept.is_exact = is_exact
-        if self._file is not None:
-            await self._aside(partial(os.fsync, self._file.fileno()))
-        await self._aside(partial(self._shelf.put, self._kept))
+        await self._storage.save(self._kept)
 
 
 def _is_full(failure: Refused | Unavailable) -> bool:
@@ -444,24 +446,6 @@ async def _are_there(place: EntityPlace, numbers: Sequence[int]) -> bool:
             await entry_of(place, number)
             return True
     return False
-
-
-def _append(file: BinaryIO, lines: bytes) -> None:
-    file.write(lines)
-    file.flush()
-
-
-def _whole_bytes(file: BinaryIO) -> int:
-    """The end of the last complete line: a kill may have cut off the one after it."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        start = max(0, end - _TAIL_BYTES)
-        file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        end = start
-    return 0
 
 
 def _by_fragment(handle: EntityHandle, deliveries: Sequence[Delivery]) -> list[list[Delivery]]:

@@ -18,7 +18,7 @@ from shardbus.gateway.http.api.route import JOB, NAME, Parameter, Route
 from shardbus.gateway.http.api.search.rule_trial import ValueChange
 from shardbus.gateway.http.document import INTEGER_MAX, Body, Shape, told
 from shardbus.gateway.http.jobs.job import EXPORT, Edit, Job, NewJob
-from shardbus.gateway.http.jobs.jobs import Jobs
+from shardbus.gateway.http.jobs.known import KeptJobs
 from shardbus.gateway.http.jobs.repairing import Repair, Unrepairable, check_repair, is_repair
 from shardbus.gateway.http.server.gate import Gate
 from shardbus.gateway.http.server.refusal import invalid
@@ -66,7 +66,7 @@ class EditTested(Struct, kw_only=True):
 class JobPages:
     """A Group of the API."""
 
-    def __init__(self, places: EntityPlaces, jobs: Jobs) -> None:
+    def __init__(self, places: EntityPlaces, jobs: KeptJobs) -> None:
         self._places = places
         self._jobs = jobs
         self._gate = Gate(places.bus.namespace, places.bus.authorizer)
@@ -152,11 +152,11 @@ class JobPages:
         )
 
     async def _list_all(self, call: Call[Nothing]) -> JobList:
-        return JobList(jobs=self._jobs.all(), is_complete=self._jobs.is_alone)
+        return JobList(jobs=await self._jobs.all(), is_complete=self._jobs.is_complete)
 
     async def _list(self, call: Call[Nothing]) -> JobList:
         self._places.line_of(call.name)
-        return JobList(jobs=self._jobs.all(call.name), is_complete=self._jobs.is_alone)
+        return JobList(jobs=await self._jobs.all(call.name), is_complete=self._jobs.is_complete)
 
     async def _begin(self, call: Call[NewJob]) -> Reply:
         new = call.body
@@ -196,10 +196,10 @@ class JobPages:
         return tested
 
     async def _show(self, call: Call[Nothing]) -> Job:
-        return self._jobs.show(call.name, call.job)
+        return await self._jobs.show(call.name, call.job)
 
     async def _stop(self, call: Call[Nothing]) -> Job:
-        return self._jobs.stop(call.name, call.job)
+        return await self._jobs.stop(call.name, call.job)
 
     async def _delete(self, call: Call[Nothing]) -> Deleted:
         await self._jobs.remove(call.name, call.job)

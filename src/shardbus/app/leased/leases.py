@@ -1,7 +1,8 @@
-"""Which pipelines of a cluster this process may run, and which it may take. Pure: no I/O, no clock.
+"""Which leased documents of a cluster this process may work on, and which it may take. Pure: no
+I/O, no clock.
 
 As for slots, a death is observed by a counter that does not change, and not computed from stored
-times. An owner that cannot beat ends its drivers before another process may observe its death
+times. An owner that cannot beat ends its work before another process may observe its death
 (docs/adr/0104-pipelines-are-leased.md).
 """
 
@@ -10,30 +11,30 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final, final
 
-from shardbus.stores.base.pipelines import PipelineRow
+from shardbus.stores.base.leased import LeasedHead
 
 LOOK_S: Final = 1.0
-# An owner that could not beat for this long ends its drivers.
+# An owner that could not beat for this long ends its work.
 FENCE_S: Final = 6.0
 # Another process declares an owner dead if its counter has not changed for this long.
 DEAD_S: Final = 10.0
-# A driver with Java and its Python processes takes one to two gigabytes.
-RUNNING_MAX: Final = 8
 
 
 @final
-class PipelineLeases:
+class Leases:
     """The leases of one process. `now_s` is a reading of the steady clock."""
 
-    def __init__(self, owner: str) -> None:
+    def __init__(self, owner: str, held_max: int) -> None:
+        """`owner` is a name that no other process has, or had."""
         self.owner = owner
+        self._held_max = held_max
         # By name: the epoch, and the time at which the last answered beat was sent.
         self._held: dict[str, tuple[int, float]] = {}
         # By name: the observed row, and the time of the first observation.
         self._seen: dict[str, tuple[tuple[str, int, int], float]] = {}
 
     def held(self) -> dict[str, int]:
-        """The epochs of the pipelines that are ours, by name."""
+        """The epochs of the documents that are ours, by name."""
         return {name: epoch for name, (epoch, _) in self._held.items()}
 
     def taken(self, name: str, epoch: int, sent_s: float) -> None:
@@ -48,15 +49,15 @@ class PipelineLeases:
         self._held.pop(name, None)
 
     def expired(self, now_s: float) -> list[str]:
-        """Pipelines whose drivers must end now, because other processes may take them soon."""
+        """Documents on which work must end now, because other processes may take them soon."""
         return [name for name, (_, sent_s) in self._held.items() if now_s >= sent_s + FENCE_S]
 
     def disconnected(self) -> None:
         """Discard earlier observations: perhaps the database was down, and not the owners."""
         self._seen.clear()
 
-    def see(self, rows: Sequence[PipelineRow], now_s: float) -> list[str]:
-        """Observe the present rows; returns the names of pipelines that this process no longer
+    def see(self, rows: Sequence[LeasedHead], now_s: float) -> list[str]:
+        """Observe the present rows; returns the names of documents that this process no longer
         owns.
         """
         now = {row.name: (row.owner, row.epoch, row.beat) for row in rows}
@@ -72,13 +73,13 @@ class PipelineLeases:
         ]
 
     def takeable(
-        self, rows: Sequence[PipelineRow], wanted: Collection[str], now_s: float
-    ) -> PipelineRow | None:
-        """A pipeline that may be taken now: without an owner and `wanted`, or of a dead owner.
+        self, rows: Sequence[LeasedHead], wanted: Collection[str], now_s: float
+    ) -> LeasedHead | None:
+        """A document that may be taken now: without an owner and `wanted`, or of a dead owner.
 
-        A process with more pipelines waits longer, so that pipelines are distributed.
+        A process with more of them waits longer, so that they are distributed.
         """
-        if len(self._held) >= RUNNING_MAX:
+        if len(self._held) >= self._held_max:
             return None
         for row in rows:
             if row.name in self._held or row.name not in self._seen:

@@ -1,16 +1,17 @@
-"""Who may run a pipeline of a cluster, and who may take it."""
+"""Who may work on a leased document of a cluster, and who may take it."""
 
 from dataclasses import replace
 
-from shardbus.app.pipelines.leases import DEAD_S, FENCE_S, LOOK_S, RUNNING_MAX, PipelineLeases
-from shardbus.stores.base.pipelines import PipelineRow
+from shardbus.app.leased.leases import DEAD_S, FENCE_S, LOOK_S, Leases
+from shardbus.stores.base.leased import LeasedHead
 
-FREE = PipelineRow("archive", "{}", "run", "", 4, 0, "{}")
+HELD_MAX = 8
+FREE = LeasedHead("archive", "run", "", 4, 0)
 THEIRS = replace(FREE, owner="b/1", beat=7)
 
 
 def test_one_that_nobody_has_is_taken_if_it_is_to_run() -> None:
-    leases = PipelineLeases("a/1")
+    leases = Leases("a/1", HELD_MAX)
     leases.see([FREE], 0.0)
 
     assert leases.takeable([FREE], ("run",), 0.0) == FREE
@@ -19,7 +20,7 @@ def test_one_that_nobody_has_is_taken_if_it_is_to_run() -> None:
 
 def test_a_dead_owner_is_observed_by_a_counter_that_stands() -> None:
     """R41"""
-    leases = PipelineLeases("a/1")
+    leases = Leases("a/1", HELD_MAX)
     leases.see([THEIRS], 0.0)
     beaten = replace(THEIRS, beat=8)
     leases.see([beaten], DEAD_S - 1)
@@ -31,7 +32,7 @@ def test_a_dead_owner_is_observed_by_a_counter_that_stands() -> None:
 
 
 def test_a_database_that_was_away_makes_nobody_dead() -> None:
-    leases = PipelineLeases("a/1")
+    leases = Leases("a/1", HELD_MAX)
     leases.see([THEIRS], 0.0)
     leases.disconnected()
 
@@ -42,7 +43,7 @@ def test_a_database_that_was_away_makes_nobody_dead() -> None:
 
 def test_who_cannot_beat_ends_before_another_may_take() -> None:
     """R40: counted from when the beat was sent, because that is when the counter was raised."""
-    leases = PipelineLeases("a/1")
+    leases = Leases("a/1", HELD_MAX)
     leases.taken("archive", 5, 0.0)
     leases.beaten("archive", 2.0)
 
@@ -52,7 +53,7 @@ def test_who_cannot_beat_ends_before_another_may_take() -> None:
 
 
 def test_what_another_has_taken_is_lost() -> None:
-    leases = PipelineLeases("a/1")
+    leases = Leases("a/1", HELD_MAX)
     leases.taken("archive", 5, 0.0)
     mine = replace(FREE, owner="a/1", epoch=5)
 
@@ -63,12 +64,12 @@ def test_what_another_has_taken_is_lost() -> None:
 
 
 def test_who_has_more_waits_longer_and_there_is_an_end() -> None:
-    leases = PipelineLeases("a/1")
+    leases = Leases("a/1", HELD_MAX)
     leases.taken("other", 1, 0.0)
     leases.see([FREE], 0.0)
     assert leases.takeable([FREE], ("run",), 0.0) is None
     assert leases.takeable([FREE], ("run",), LOOK_S) == FREE
 
-    for number in range(RUNNING_MAX):
+    for number in range(HELD_MAX):
         leases.taken(f"other-{number}", 1, 0.0)
     assert leases.takeable([FREE], ("run",), 1_000.0) is None
