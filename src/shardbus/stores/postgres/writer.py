@@ -330,10 +330,10 @@ class SlotWriter:
         """Statements in one transaction, which begins with the fence."""
 
         def transaction() -> None:
-            self._link.execute("BEGIN")
+            self._link.begin()
             at = self._fence()
             work()
-            self._link.execute("COMMIT")
+            self._link.commit()
             self._at = at
 
         self._write(transaction)
@@ -433,7 +433,7 @@ class SlotWriter:
         """PostgreSQL refused the transaction and stored nothing; memory must be loaded again."""
         self._forget()
         try:
-            self._link.execute("ROLLBACK")
+            self._link.roll_back()
         except StoreError:
             self._link.drop()
         # PostgreSQL warns that there is no transaction, which is expected here.
@@ -515,12 +515,12 @@ class SlotWriter:
             # The commit is invalid; nothing is written before everything is planned.
             raise NotStored(f"internal error: {bug!r}") from bug
         if batch.stages or others:
-            self._link.execute("BEGIN")
+            self._link.begin()
             self._send(first)
             for arrays in others:
                 self._stages.apply(arrays)
             StageWriter(self._stages, batch).store()
-            self._link.execute("COMMIT")
+            self._link.commit()
         else:
             is_small = first.size_bytes() <= MEMBER_BYTES_MAX
             self._send(first, self._group if is_small else None)
