@@ -12,6 +12,7 @@ segments, many at once.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, final
 
 from shardbus.core.fragment.change import Change, RecordChange, StageDrop, StagePut
@@ -24,6 +25,7 @@ from shardbus.core.lifecycle.rows import (
     LOCK,
     UNKNOWN,
     Rows,
+    unpacked,
 )
 from shardbus.core.limits import (
     LIFECYCLE_BYTES_MAX,
@@ -78,6 +80,17 @@ class Journal:
         rest = values[4:]
         self._segments = list(zip(rest[0::3], rest[1::3], rest[2::3], strict=True))
         self._closed_bytes = sum([size_bytes for _, _, size_bytes in self._segments])
+
+    def recover(self, number: int, data: bytes) -> None:
+        """Take over a stored block whose journal has lost its record, by ascending numbers."""
+        with suppress(ValueError):
+            self.at_ms = unpacked(data).at_ms[-1]
+        if self.next == 1:
+            self.first = number
+            self._opened_at_ms = self.at_ms
+        self.next = max(self.next, number + 1)
+        self._open_bytes += len(data) + _BLOCK_BYTES
+        self._close_segment()
 
     # Noting.
 
@@ -213,8 +226,7 @@ class Journal:
         self._open_bytes += len(data) + _BLOCK_BYTES
         is_closed = self._close_segment()
         if self._drop_segments(changes) or is_closed or must_record:
-            self._reserved_to = self.next + NUMBERS_RESERVED
-            changes.append(RecordChange(LIFECYCLE, RECORD_KEY, self._packed()))
+            changes.append(RecordChange(LIFECYCLE, RECORD_KEY, self.record()))
         return changes
 
     def _close_segment(self) -> bool:
@@ -242,7 +254,9 @@ class Journal:
         del self._segments[0]
         return True
 
-    def _packed(self) -> bytes:
+    def record(self) -> bytes:
+        """The record to be stored, which reserves the next numbers."""
+        self._reserved_to = self.next + NUMBERS_RESERVED
         values = [self.first, self._reserved_to, self._open_bytes, self._opened_at_ms]
         for segment in self._segments:
             values += segment
