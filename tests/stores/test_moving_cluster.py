@@ -101,6 +101,23 @@ def test_a_cluster_moves_to_another_number_of_databases(
     assert contents(stores_of(tmp_path / "back")) == before
 
 
+def test_a_cluster_of_one_database_has_all_slots_that_were_moved_into_it(
+    source: Path, databases: Urls
+) -> None:
+    """R43: nodes made it with the number of slots of a new cluster, and then refused to serve it
+    for ever: "fragments on 32 brokers, but only 16 were started". What tests had moved into one
+    database, they moved on, and served it by no node.
+    """
+    two, one = databases[:2], databases[2:3]
+    moved("--from", f"sqlite:{source}", *each("--to", two))
+    opened(two)
+    moved(*each("--from", two), "--data-dir", source, *each("--to", one))
+
+    cluster = cluster_of(one, Making("full", 3, "b" * 32, b"secret"))
+
+    assert cluster.slot_count == 2 * FILLED_SLOTS_MIN
+
+
 @pytest.mark.parametrize("stride", [211, pytest.param(13, marks=pytest.mark.release)])
 def test_a_move_between_clusters_may_be_interrupted_anywhere(
     source: Path,

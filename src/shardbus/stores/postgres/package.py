@@ -71,7 +71,13 @@ class PostgresStores:
         return f"the database {shown}" if len(self._addresses) == 1 else f"the databases {shown}"
 
     def names(self) -> list[str]:
-        slots = [held.slot for address in self._all() for held in holdings(address)]
+        addresses = self._all()
+        slots = [
+            held.slot
+            for index, address in enumerate(addresses)
+            for held in holdings(address)
+            if held.slot % len(addresses) == index
+        ]
         return [broker_name(slot) for slot in sorted(slots)]
 
     def has_catalogue(self) -> bool:
@@ -165,7 +171,7 @@ class PostgresStores:
         addresses = self._all()
         if len(addresses) > 1:
             # A single server has one database: several are a cluster, which must know its order.
-            claim_filled(addresses, sum(len(holdings(address)) for address in addresses))
+            claim_filled(addresses)
         for address in addresses:
             with self._linked(address, "move") as link:
                 finish(link, mark)
