@@ -1,9 +1,9 @@
 """The journal of a fragment: every event of its messages, bounded in size and age.
 
 The fragment notes rows while it decides. The commit that stores its decisions stores the rows too,
-as one block, which is a piece of the stage LIFECYCLE_STAGE. A lock changes nothing that is stored,
-so its row waits for the next commit, but not for longer than WAIT_MS. A crash in between loses the
-lock together with its row.
+as one block, which is a piece of the stage LIFECYCLE_STAGE. A lock and its release change nothing
+that is stored, so their rows wait for the next commit, but not for longer than WAIT_MS. A crash in
+between loses the lock together with its row.
 
 Blocks are numbered. Numbers are reserved in advance, so that most commits store nothing but the
 block, and a fragment that is loaded starts with a number that was never used. Blocks are dropped by
@@ -23,6 +23,7 @@ from shardbus.core.lifecycle.rows import (
     GAP,
     LOAD,
     LOCK,
+    RELEASE,
     UNKNOWN,
     Rows,
     unpacked,
@@ -66,6 +67,8 @@ class Journal:
         self._reserved_to = 1
         self._rows = Rows()
         self._locked: dict[int, tuple[int, str]] = {}
+        # How many rows the row that is a gap stands for.
+        self._missing = 0
         # Of each closed segment its end, the moment of its last row, and its bytes.
         self._segments: list[tuple[int, int, int]] = []
         self._closed_bytes = 0
@@ -163,6 +166,11 @@ class Journal:
         shown = rows.text(detail)
         rows.tags += [rows.text(receiver) << 32 | shown for _, receiver in held]
 
+    def released(self, entries: list[Entry], steady_ms: int) -> None:
+        """Messages whose delivery did not fail."""
+        self.moved(RELEASE, entries)
+        self._wait(steady_ms)
+
     def gone(self, event: int, numbers: list[int]) -> None:
         """Messages of which only the numbers are known."""
         for number in numbers:
@@ -203,11 +211,12 @@ class Journal:
 
     def give_up(self) -> None:
         """Discard the rows for lack of room; one row with their number replaces them."""
-        count = len(self._rows)
-        if count == 0 or (count == 1 and self._rows.events[0] == GAP):
+        count = len(self._rows) - (self._missing > 0)
+        if count <= 0:
             return
+        self._missing += count
         self._rows = Rows()
-        self._note(GAP, f"{count} rows")
+        self._note(GAP, f"{self._missing} rows")
         self.deadline_ms = NEVER_MS
 
     def take(self) -> list[Change]:
@@ -218,6 +227,7 @@ class Journal:
         if not rows.events:
             return []
         self._rows = Rows()
+        self._missing = 0
         self.deadline_ms = NEVER_MS
         data = rows.packed()
         changes: list[Change] = [StagePut(LIFECYCLE_STAGE, self.next, data, is_new=True)]
