@@ -18,6 +18,7 @@ from shardbus.stores.base.move_mark import ARRIVED, ARRIVING, LEAVING, LEFT, Mar
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.cluster import FILLED_SLOTS_MIN
 from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.pipelines import PostgresPipelines
 from tests.stores.test_moving import (
     MINE,
     NAMES,
@@ -188,9 +189,15 @@ def test_two_databases_are_backed_up_and_restored(
         databases[2:],
     )
     moved("--from", f"sqlite:{source}", *each("--to", first))
+    # The pipelines of a cluster were missing, because those of the data directory were copied.
+    table = PostgresPipelines(Address(first[0]), "test")
+    assert table.add("shared", '{"kind": "capture"}', "run")
+    table.close()
     backup = tmp_path / "backup"
     done = invoke("backup", "--offline", source, backup, *each("--store", first))
     assert done.exit_code == 0, done.output
+    told = json.loads((backup / "pipelines" / "shared.json").read_text(encoding="utf-8"))
+    assert told == {"definition": {"kind": "capture"}, "intent": "run"}
 
     done = invoke("restore", backup, tmp_path / "files")
     assert done.exit_code == 0, done.output

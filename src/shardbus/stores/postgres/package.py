@@ -13,6 +13,7 @@ from shardbus.stores.base.check import CatalogueReport, Damage, Progress, Repair
 from shardbus.stores.base.cluster import Making, SeenStores
 from shardbus.stores.base.move_mark import Mark, common_mark
 from shardbus.stores.base.package import Site
+from shardbus.stores.base.pipelines import PipelineRow
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.base.tally import StoreTally
 from shardbus.stores.postgres.bulk import PostgresBulk
@@ -42,6 +43,7 @@ from shardbus.stores.postgres.move_mark import (
     refuse_filled,
     refuse_moved,
 )
+from shardbus.stores.postgres.pipelines import PostgresPipelines
 from shardbus.stores.postgres.schema import examine, prepare, settings_of
 from shardbus.stores.postgres.serving import keep_unserved
 from shardbus.stores.postgres.slots import Holding, KeptSlot, common_id, holdings, slot_of
@@ -50,6 +52,8 @@ from shardbus.stores.sqlite.examine.check import check_store
 from shardbus.stores.sqlite.examine.tally import tally_store
 
 RESTORE = "restore a copy of the database"
+# The version of the schema that has pipelines.
+PIPELINES_SINCE = 3
 
 
 @final
@@ -83,6 +87,17 @@ class PostgresStores:
     def has_catalogue(self) -> bool:
         with self._reading(self._all()[0]) as link:
             return examine(link, is_full=False) > 0 and has_namespace(link)
+
+    def pipelines(self) -> list[PipelineRow]:
+        address = self._all()[0]
+        with self._reading(address) as link:
+            if examine(link, is_full=False) < PIPELINES_SINCE:
+                return []
+        table = PostgresPipelines(address, "look")
+        try:
+            return table.rows()
+        finally:
+            table.close()
 
     def refuse_other_builds(self) -> None:
         for address in self._addresses:
