@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardbus.app.server.store_kinds import stores_of
+from shardbus.broker.cluster import leased_slot
 from shardbus.broker.cluster.driver import LeaseDriver
 from shardbus.broker.cluster.leased_slot import LeasedSlot
 from shardbus.core.cluster.keeper import Keeper
@@ -22,7 +23,7 @@ from shardbus.stores.base.cluster import Making
 from shardbus.stores.base.move_mark import LEFT, Mark
 from shardbus.stores.base.store import Fenced, FragmentId, MessageStore, StoreError
 from shardbus.stores.postgres.cluster import Cluster, open_cluster
-from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.link import Address, Link, LinkLost
 from shardbus.stores.postgres.stages import PostgresStages
 from shardbus.stores.postgres.writer import SlotWriter
 from tests.stores.harness import Pen, read_all
@@ -238,6 +239,43 @@ def test_a_commit_that_loses_its_connection_between_statements_is_stored_once(
 
     case.run(work)
     assert lost
+
+
+@pytest.mark.parametrize("how", ["retried", "deleted"])
+def test_fragments_whose_creation_was_not_told_are_known_later(
+    case: Case, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """R40: a creation that ended as unknown was stored, and from then on the same creation was
+    refused, and a deletion did nothing: what an entity of a failed creation leaves was an orphan
+    for ever. Simulated stores learn their fragments in the transaction.
+    """
+    monkeypatch.setattr(leased_slot, "WAIT_S", 0.0)
+    other = FRAGMENT._replace(number=4)
+    execute = Link.execute
+
+    def deaf(link: Link, script: str) -> None:
+        execute(link, script)
+        if script == "COMMIT":
+            link.drop()
+            raise LinkLost("the answer is lost")
+
+    def work(case: Case, store: MessageStore) -> None:
+        store.create([FRAGMENT])
+        monkeypatch.setattr(Link, "execute", deaf)
+        with pytest.raises(StoreError):
+            store.create([other])
+        monkeypatch.undo()
+        assert case.link.fetch("SELECT count(*) FROM fragment")[0][0] == 2
+        if how == "retried":
+            store.create([FRAGMENT, other])
+            assert sorted(store.fragments()) == [FRAGMENT, other]
+            return
+        wait_until(lambda: case.driver is not None and case.driver.serves(0))
+        store.delete([other])
+        assert store.fragments() == [FRAGMENT]
+        assert case.link.fetch("SELECT count(*) FROM fragment WHERE is_deleted")[0][0] == 1
+
+    case.run(work)
 
 
 def test_a_lost_connection_costs_one_reconnection_for_all_slots(case: Case) -> None:

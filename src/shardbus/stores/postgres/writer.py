@@ -239,10 +239,17 @@ class SlotWriter:
         self._fenced_work(lambda: self._link.fetch(sql, self._slot, namespace_id))
 
     def create(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, int]:
-        """Create fragments; returns all fragments that exist then."""
-        self._fenced_work(lambda: self._create(fragments))
+        """Create fragments, unless they exist; returns all fragments that exist then."""
+        found: dict[FragmentId, int] = {}
+
+        def work() -> None:
+            self._create(fragments)
+            found.clear()
+            found.update(self.fragments())
+
+        self._fenced_work(work)
         self._forget()
-        return self.fragments()
+        return found
 
     def delete(self, locals_: Sequence[int]) -> None:
         self._fenced_work(lambda: self._link.fetch(_DELETE, list(locals_)))
@@ -463,7 +470,10 @@ class SlotWriter:
 
     def _create(self, fragments: Sequence[FragmentId]) -> None:
         self._link.fetch("SELECT pg_advisory_xact_lock($1)", _LOCALS_LOCK)
-        for local, fragment in zip(self._free(len(fragments)), fragments, strict=True):
+        # An earlier call may have created them without learning so.
+        known = self.fragments()
+        new = [fragment for fragment in fragments if fragment not in known]
+        for local, fragment in zip(self._free(len(new)), new, strict=True):
             counters = pack_counters(local, new_counters())
             self._link.fetch(_CREATE, local, self._slot, *fragment, counters)
         highest = max(fragment.entity_id for fragment in fragments)
