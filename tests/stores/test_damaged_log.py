@@ -12,12 +12,14 @@ import pytest
 
 from shardbus.core.message import MAIN_LINE
 from shardbus.stores.base.store import FragmentId
+from shardbus.stores.sqlite.catalogue import SqliteCatalogue
 from shardbus.stores.sqlite.database import PAGE_BYTES
 from shardbus.stores.sqlite.examine.check import check_store
 from shardbus.stores.sqlite.examine.repair import repair_store
-from shardbus.stores.sqlite.log_check import kept_logs, lost_commits
+from shardbus.stores.sqlite.log_check import keep_if_damaged, kept_logs, lost_commits
 from shardbus.stores.sqlite.store import SqliteStore
 from tests.stores.harness import Pen, read_all
+from tests.unit.stores.test_catalogue import entity
 
 FRAGMENT: Final = FragmentId(1, 0)
 COMMITS: Final = 6
@@ -186,6 +188,66 @@ def test_what_is_left_is_served_and_the_loss_is_told_until_the_copy_is_removed(
     store = SqliteStore(path)
     assert store.loss == ""
     store.close()
+
+
+def crash(path: Path, to: Path) -> Path:
+    """What a crash of the server that has this database open would leave, in another directory."""
+    to.mkdir()
+    for file in path.parent.glob(f"{path.name}*"):
+        if not file.name.endswith(("-shm", ".lock")):
+            shutil.copy(file, to)
+    return to / path.name
+
+
+def test_a_loss_is_told_once_although_the_server_crashes_again(
+    crashed: tuple[Path, list[int]], tmp_path: Path
+) -> None:
+    """The lost commits were left in the log behind the next ones, so each crash was reported as
+    another loss, and added a copy of the log. The tests opened a damaged log and closed it in an
+    orderly way.
+    """
+    path = restored(crashed, tmp_path)
+    flip(wal_of(path), frame_of(crashed, 2) + 100)
+    for turn in range(3):
+        store = SqliteStore(path)
+        assert [kept.name for kept in kept_logs(path)] == ["broker-0.db-wal.damaged-1"]
+        pen = Pen(FRAGMENT, store.load(FRAGMENT).counters)
+        pen.append([b"after"])
+        pen.write(store)
+        assert messages(store) == 3 + turn
+        path = crash(path, tmp_path / f"crash-{turn}")
+        store.close()
+        assert lost_commits(wal_of(path)) is None
+
+
+def test_a_loss_of_the_catalogue_is_told_once(tmp_path: Path) -> None:
+    served = tmp_path / "catalogue.db"
+    catalogue = SqliteCatalogue(served, now_ms=1, namespace_id="a" * 32)
+    for number in range(12):
+        catalogue.begin(entity(number + 1, f"q{number}"))
+    path = crash(served, tmp_path / "crash")
+    catalogue.close()
+    size = wal_of(path).stat().st_size
+    flip(wal_of(path), size // 5)
+    assert lost_commits(wal_of(path)) is not None
+
+    for turn in range(2):
+        catalogue = SqliteCatalogue(path, now_ms=1, namespace_id="a" * 32)
+        assert len(kept_logs(path)) == 1
+        catalogue.begin(entity(10 + turn, f"after{turn}"))
+        path = crash(path, tmp_path / f"crash-{turn}")
+        catalogue.close()
+
+
+def test_copies_of_a_log_that_cannot_be_emptied_are_bounded(
+    crashed: tuple[Path, list[int]], tmp_path: Path
+) -> None:
+    path = restored(crashed, tmp_path)
+    flip(wal_of(path), frame_of(crashed, 2) + 100)
+
+    assert all(keep_if_damaged(path) for _ in range(10))
+
+    assert len(kept_logs(path)) == 8
 
 
 def test_check_tells_it_before_the_start_and_after(

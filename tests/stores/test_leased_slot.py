@@ -12,15 +12,19 @@ from pathlib import Path
 import pytest
 
 from shardbus.app.server.store_kinds import stores_of
+from shardbus.broker.cluster import leased_slot
 from shardbus.broker.cluster.driver import LeaseDriver
 from shardbus.broker.cluster.leased_slot import LeasedSlot
 from shardbus.core.cluster.keeper import Keeper
 from shardbus.core.cluster.statement import Take
+from shardbus.core.fragment.change import Adopt, StageDrop, StagePut
+from shardbus.core.message import MAIN_LINE, NEVER_MS
 from shardbus.stores.base.cluster import Making
 from shardbus.stores.base.move_mark import LEFT, Mark
 from shardbus.stores.base.store import Fenced, FragmentId, MessageStore, StoreError
 from shardbus.stores.postgres.cluster import Cluster, open_cluster
-from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.link import Address, Link, LinkLost
+from shardbus.stores.postgres.stages import PostgresStages
 from shardbus.stores.postgres.writer import SlotWriter
 from tests.stores.harness import Pen, read_all
 from tests.support.postgres import server
@@ -185,6 +189,91 @@ def test_a_commit_that_hangs_does_not_outlive_the_other_connections(case: Case) 
             first = case.link.fetch(WAITING)
             case.terminate("shardbus a lease")
             wait_until(lambda: case.link.fetch(WAITING) not in (first, []))
+
+    case.run(work)
+
+
+@pytest.mark.parametrize("statement", ["put_piece", "insert_rows", "drop_rows", "drop_parts"])
+def test_a_commit_that_loses_its_connection_between_statements_is_stored_once(
+    case: Case, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    """R40, P8: a commit with a piece of a stage, as every commit of an entity with lifecycle
+    records, has several statements. Those after the loss took effect by themselves over a new
+    connection, without the fence: the commit then met its own piece when it was sent again, and the
+    fragment could never commit again. Simulated databases have commits of one statement, and storms
+    end connections at the server, which the next statement notices; here the broker ends its own,
+    as it does for all slots when it loses any.
+    """
+    real = getattr(PostgresStages, statement)
+    lost: list[object] = []
+
+    def after_a_loss(tables: PostgresStages, *arguments: object) -> None:
+        driver = case.driver
+        assert driver is not None
+        if not lost:
+            lost.append(arguments)
+            generation = driver.generation
+            case.terminate("shardbus a lease")
+            wait_until(lambda: driver.generation > generation)
+        real(tables, *arguments)
+
+    def work(case: Case, store: MessageStore) -> None:
+        pen = Pen(FRAGMENT)
+        store.create([FRAGMENT])
+        pen.changes.append(StagePut(b"a", 1, b"a", [b"0", b"1"], is_new=True))
+        pen.changes.append(StagePut(b"b", 1, b"b", [b"2"], is_new=True))
+        pen.write(store)
+        monkeypatch.setattr(PostgresStages, statement, after_a_loss)
+        first = pen.sequence(1)
+        pen.counters.last_counter = pen.counters.lines[MAIN_LINE].count = 2
+        pen.changes.append(Adopt(b"a", 1, first, 2, 5_000, [NEVER_MS]))
+        pen.changes.append(StageDrop(b"b", 1))
+        pen.changes.append(StagePut(b"c", 1, b"c", is_new=True))
+        pen.write(store)
+        pen.append([b"3"])
+        pen.write(store)
+        assert bodies(store) == [b"0", b"1", b"3"]
+        assert [store.read_stage(FRAGMENT, name) for name in (b"a", b"b", b"c")] == [
+            {}, {}, {1: b"c"}
+        ]  # fmt: skip
+
+    case.run(work)
+    assert lost
+
+
+@pytest.mark.parametrize("how", ["retried", "deleted"])
+def test_fragments_whose_creation_was_not_told_are_known_later(
+    case: Case, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """R40: a creation that ended as unknown was stored, and from then on the same creation was
+    refused, and a deletion did nothing: what an entity of a failed creation leaves was an orphan
+    for ever. Simulated stores learn their fragments in the transaction.
+    """
+    monkeypatch.setattr(leased_slot, "WAIT_S", 0.0)
+    other = FRAGMENT._replace(number=4)
+    execute = Link.execute
+
+    def deaf(link: Link, script: str) -> None:
+        execute(link, script)
+        if script == "COMMIT":
+            link.drop()
+            raise LinkLost("the answer is lost")
+
+    def work(case: Case, store: MessageStore) -> None:
+        store.create([FRAGMENT])
+        monkeypatch.setattr(Link, "execute", deaf)
+        with pytest.raises(StoreError):
+            store.create([other])
+        monkeypatch.undo()
+        assert case.link.fetch("SELECT count(*) FROM fragment")[0][0] == 2
+        if how == "retried":
+            store.create([FRAGMENT, other])
+            assert sorted(store.fragments()) == [FRAGMENT, other]
+            return
+        wait_until(lambda: case.driver is not None and case.driver.serves(0))
+        store.delete([other])
+        assert store.fragments() == [FRAGMENT]
+        assert case.link.fetch("SELECT count(*) FROM fragment WHERE is_deleted")[0][0] == 1
 
     case.run(work)
 

@@ -2,15 +2,18 @@
 
 from pathlib import Path
 
+import pytest
+
 from shardbus.core.fragment.records import LIFECYCLE
 from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE, Journal
 from shardbus.core.lifecycle.rows import CONSUME, unpacked
-from shardbus.core.limits import LIFECYCLE_MS_MAX
+from shardbus.core.limits import LIFECYCLE_MS_MAX, LIFECYCLE_SEGMENTS
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.sqlite.examine.check import check_store
+from shardbus.stores.sqlite.examine.repair import repair_store
 from shardbus.stores.sqlite.snapshot import open_snapshot
 from shardbus.stores.sqlite.store import SqliteStore
-from tests.stores.harness import Pen, StoreCase
+from tests.stores.harness import Pen, Scalpel, StoreCase
 
 
 def record(journal: Journal, pen: Pen, *numbers: int) -> None:
@@ -72,3 +75,65 @@ def test_records_are_read_from_a_copy(tmp_path: Path) -> None:
     [data] = copy.read_stage(pen.fragment, LIFECYCLE_STAGE).values()
     copy.close()
     assert data is not None and unpacked(data).numbers == [1, 2, 3]
+
+
+@pytest.mark.parametrize("dropped", [0, 3])
+def test_a_repair_rebuilds_the_record_of_a_journal_from_its_blocks(
+    tmp_path: Path, dropped: int
+) -> None:
+    """P8: without the record the numbers of blocks began again at 1. Every commit of the
+    fragment was refused as soon as it met a number that was kept: at once, or after as many commits
+    as had been dropped. Histories are simulated without damage, and the tests of damage had no
+    commits after the repair.
+    """
+    path, fragment = tmp_path / "store.db", FragmentId(1, 0)
+    store, pen = SqliteStore(path), Pen(fragment)
+    store.create([fragment])
+    other = Pen(FragmentId(1, 1))
+    store.create([other.fragment])
+    journal = Journal(None, LIFECYCLE_MS_MAX, is_on=True)
+    step_ms = LIFECYCLE_MS_MAX // LIFECYCLE_SEGMENTS
+    for number in range(1, 9):
+        journal.at_ms += step_ms
+        record(journal, pen, number)
+        pen.append([b"%d" % number])
+        pen.write(store)
+    if dropped:
+        journal.at_ms += LIFECYCLE_MS_MAX - 8 * step_ms
+        for _ in range(dropped):
+            journal.at_ms += step_ms
+            record(journal, pen, 9)
+            pen.write(store)
+    kept = store.read_stage(fragment, LIFECYCLE_STAGE)
+    record(Journal(None, 1, is_on=True), other, 1)
+    other.write(store)
+    store.close()
+    with Scalpel(path) as scalpel:
+        scalpel.flip_record(fragment, LIFECYCLE, b"")
+        scalpel.flip_piece(other.fragment, LIFECYCLE_STAGE, 1)
+
+    damages = check_store(path, lambda _: None).damages
+    assert ["lifecycle records" in damage.meaning for damage in damages] == [True, True]
+    repair_store(path, lambda _: None)
+
+    store = SqliteStore(path)
+    image = store.load(fragment)
+    again = Journal(image.records[LIFECYCLE, b""], journal.at_ms, is_on=True)
+    assert min(kept) == dropped + 1 == again.first
+    pen = Pen(fragment, image.counters)
+    for number in range(2 * len(kept)):
+        record(again, pen, number + 10)
+        pen.append([b"after"])
+        pen.write(store)
+    found = store.read_stage(fragment, LIFECYCLE_STAGE)
+    assert {number: found[number] for number in kept} == kept
+    assert len(found) == 3 * len(kept)
+    # What is too old is dropped segment by segment, not all at once.
+    data = kept[min(kept) + 1]
+    assert data is not None
+    again.at_ms = unpacked(data).at_ms[-1] + LIFECYCLE_MS_MAX
+    record(again, pen, 99)
+    pen.write(store)
+    left = store.read_stage(fragment, LIFECYCLE_STAGE)
+    assert sorted(left) == [*sorted(found)[2:], again.next - 1]
+    store.close()

@@ -18,6 +18,7 @@ from shardbus.stores.base.move_mark import ARRIVED, ARRIVING, LEAVING, LEFT, Mar
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.cluster import FILLED_SLOTS_MIN
 from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.pipelines import PostgresPipelines
 from tests.stores.test_moving import (
     MINE,
     NAMES,
@@ -101,6 +102,23 @@ def test_a_cluster_moves_to_another_number_of_databases(
     assert contents(stores_of(tmp_path / "back")) == before
 
 
+def test_a_cluster_of_one_database_has_all_slots_that_were_moved_into_it(
+    source: Path, databases: Urls
+) -> None:
+    """R43: nodes made it with the number of slots of a new cluster, and then refused to serve it
+    for ever: "fragments on 32 brokers, but only 16 were started". What tests had moved into one
+    database, they moved on, and served it by no node.
+    """
+    two, one = databases[:2], databases[2:3]
+    moved("--from", f"sqlite:{source}", *each("--to", two))
+    opened(two)
+    moved(*each("--from", two), "--data-dir", source, *each("--to", one))
+
+    cluster = cluster_of(one, Making("full", 3, "b" * 32, b"secret"))
+
+    assert cluster.slot_count == 2 * FILLED_SLOTS_MIN
+
+
 @pytest.mark.parametrize("stride", [211, pytest.param(13, marks=pytest.mark.release)])
 def test_a_move_between_clusters_may_be_interrupted_anywhere(
     source: Path,
@@ -171,9 +189,15 @@ def test_two_databases_are_backed_up_and_restored(
         databases[2:],
     )
     moved("--from", f"sqlite:{source}", *each("--to", first))
+    # The pipelines of a cluster were missing, because those of the data directory were copied.
+    table = PostgresPipelines(Address(first[0]), "test")
+    assert table.add("shared", '{"kind": "capture"}', "run")
+    table.close()
     backup = tmp_path / "backup"
     done = invoke("backup", "--offline", source, backup, *each("--store", first))
     assert done.exit_code == 0, done.output
+    told = json.loads((backup / "pipelines" / "shared.json").read_text(encoding="utf-8"))
+    assert told == {"definition": {"kind": "capture"}, "intent": "run"}
 
     done = invoke("restore", backup, tmp_path / "files")
     assert done.exit_code == 0, done.output

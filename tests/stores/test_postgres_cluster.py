@@ -10,9 +10,12 @@ import pytest
 
 from shardbus.app.server.store_kinds import cluster_of, stores_of
 from shardbus.stores.base.cluster import Making, SharedStores
-from shardbus.stores.base.store import OtherBuild, StoreError
+from shardbus.stores.base.store import FragmentId, OtherBuild, StoreError
 from shardbus.stores.postgres import cluster as postgres_cluster
 from shardbus.stores.postgres.link import Address, Link
+from shardbus.stores.postgres.schema import prepare
+from shardbus.stores.postgres.slots import make_slot
+from shardbus.stores.postgres.store import PostgresStore
 from tests.support.postgres import LOCKED, server
 from tests.unit.stores.test_catalogue import entity
 
@@ -68,7 +71,7 @@ def test_two_nodes_that_make_a_cluster_at_once_make_the_same_one(
 ) -> None:
     """R41: the other node claims the first database after this one has found both of them free."""
     claim = postgres_cluster._claim
-    making = Making("full", 3, OTHER, b"other")
+    making = Making("full", 5, OTHER, b"other")
 
     def late(address: Address, cluster_id: str, index: int, stores: int, own: Making) -> None:
         if index == 0:
@@ -81,16 +84,51 @@ def test_two_nodes_that_make_a_cluster_at_once_make_the_same_one(
 
     assert cluster.cluster_id == OTHER
     for name in databases:
-        assert ask(name, "SELECT cluster_id FROM cluster") == [(OTHER,)]
+        assert ask(name, "SELECT cluster_id, slots FROM cluster") == [(OTHER, 5)]
 
 
 def test_a_cluster_that_was_half_made_is_completed(databases: list[str]) -> None:
     made(urls(databases))
     server().execute("DELETE FROM shardbus.cluster; DELETE FROM shardbus.slot", databases[1])
 
-    again = made(urls(databases), OTHER)
+    again = made(urls(databases), OTHER, slots=7)
 
     assert (again.cluster_id, again.slot_count) == (MINE, 6)
+    assert ask(databases[1], "SELECT slot FROM slot ORDER BY 1") == [(1,), (3,), (5,)]
+
+
+def test_slots_of_an_empty_single_server_are_not_those_of_other_stores(
+    databases: list[str],
+) -> None:
+    """R39, R43: they were leased in the wrong database, and a copy of the cluster had two files of
+    one name. The tests made clusters of new databases only.
+    """
+    first = Address(server().url(databases[0]))
+    prepare(first, is_full=True)
+    for slot in range(8):
+        make_slot(first, slot)
+
+    made(urls(databases))
+
+    assert ask(databases[0], "SELECT slot FROM slot ORDER BY 1") == [(0,), (2,), (4,)]
+
+
+def test_slots_with_messages_that_are_being_deleted_are_alone(databases: list[str]) -> None:
+    """R39: their rows cannot be removed before the messages are."""
+    first = Address(server().url(databases[0]))
+    prepare(first, is_full=True)
+    make_slot(first, 1)
+    store = PostgresStore(first, 1)
+    store.create([FragmentId(7, 0)])
+    store.delete([FragmentId(7, 0)])
+    store.close()
+
+    with pytest.raises(StoreError, match=databases[0]):
+        made(urls(databases))
+    with pytest.raises(StoreError, match=databases[0]):
+        made(urls(databases[::-1]))
+
+    assert ask(databases[0], "SELECT count(*) FROM cluster") == [(0,)]
 
 
 def test_databases_of_two_clusters(databases: list[str]) -> None:

@@ -18,6 +18,7 @@ from shardbus.stores.base.store import Fenced, FragmentId, StoreError
 from shardbus.stores.chunked.chunk import pack_counters
 from shardbus.stores.postgres import store as slot_store
 from shardbus.stores.postgres import writer
+from shardbus.stores.postgres.copy import PostgresSnapshot
 from shardbus.stores.postgres.link import Address, Link, LinkLost, Row
 from shardbus.stores.postgres.schema import prepare, settings_of
 from shardbus.stores.postgres.slots import make_slot
@@ -516,3 +517,49 @@ def test_what_a_role_sets_for_its_sessions_is_not_for_ours(postgres_case: Postgr
     finally:
         server.execute(f"DROP ROLE {role}")
     assert set(found.values()) == {"0"}, found
+
+
+def test_no_statement_of_a_transaction_is_sent_over_another_connection(
+    postgres_case: PostgresCase,
+) -> None:
+    """R40: it would take effect without the fence, or read from a later moment than the others."""
+    link = Link(postgres_case.address, {"search_path": "shardbus"})
+    for end in (link.abandon, lambda: cut(link)):
+        link.begin()
+        link.fetch("UPDATE slot SET owner = 'first'")
+        end()
+        with pytest.raises(LinkLost):
+            link.fetch("UPDATE slot SET owner = 'second'")
+        # It is the next user's connection again.
+        link.begin()
+        link.fetch("UPDATE slot SET namespace_id = namespace_id || '.'")
+        link.commit()
+    link.begin()
+    link.abandon()
+    link.roll_back()
+    assert link.fetch("SELECT owner, namespace_id FROM slot")[0][1] == ".."
+    link.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    link.abandon()
+    with pytest.raises(LinkLost):
+        link.commit()
+    link.close()
+    [(owner,)] = postgres_case.execute("SELECT owner FROM slot")
+    assert owner not in ("first", "second")
+
+
+def test_a_copy_whose_connection_was_lost_does_not_continue_at_a_later_moment(
+    postgres_case: PostgresCase, pen: Pen, tmp_path: Path
+) -> None:
+    """R43"""
+    pen.append([b"one"])
+    pen.write(postgres_case.store)
+    kept = PostgresSnapshot(postgres_case.address, 0)
+    kept.link.abandon()
+    pen.append([b"two"])
+    pen.write(postgres_case.store)
+
+    with pytest.raises(LinkLost):
+        kept.copy(tmp_path / "copy.db", lambda _: None)
+
+    kept.close()
+    assert list(tmp_path.iterdir()) == []

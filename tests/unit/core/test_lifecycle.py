@@ -9,8 +9,8 @@ from shardbus.core.lifecycle.command import LifecycleRead, ReadLifecycle
 from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE, NUMBERS_RESERVED, WAIT_MS, Journal
 from shardbus.core.lifecycle.rows import CONSUME, EVENTS, Rows, unpacked
 from shardbus.core.limits import LIFECYCLE_BYTES_MAX, LIFECYCLE_MS_MAX, LIFECYCLE_SEGMENTS
-from shardbus.core.message import Message
-from shardbus.core.messages.command import COMPLETE, Receive, Received
+from shardbus.core.message import NEVER_MS, Message
+from shardbus.core.messages.command import COMPLETE, RELEASE, Receive, Received
 from tests.unit.core.desk import Desk, rules
 
 numbers = st.one_of(st.integers(-1, 300), st.integers(-(2**62), 2**62))
@@ -177,6 +177,50 @@ def test_a_full_disk_costs_rows_and_no_settlement() -> None:
     desk.send(b"two")
 
     assert told(desk) == ["load", "enqueue", "gap", "enqueue"]
+
+
+def test_a_gap_counts_all_rows_of_a_full_disk() -> None:
+    """P8: it counted those of the last commit. The test had one commit on the full disk, and the
+    checks of simulated histories end at a gap.
+    """
+    desk = Desk(rules(lifecycle=True))
+    for body in (b"one", b"two", b"three"):
+        desk.send(body)
+    deliveries = desk.receive(3)
+    desk.fragment.note_shortage("full")
+    for delivery in deliveries:
+        desk.settle(COMPLETE, delivery)
+    desk.fragment.note_shortage("")
+    desk.send(b"four")
+    desk.fragment.note_shortage("full")
+    desk.settle(COMPLETE, *desk.receive())
+    desk.fragment.note_shortage("")
+    desk.send(b"five")
+
+    blocks = desk.shelf.kept.stages[LIFECYCLE_STAGE]
+    gaps = [unpacked(data) for _, data in sorted(blocks.items())[3:] if data is not None]
+    assert [(EVENTS[rows.events[0]], rows.detail(0)) for rows in gaps] == [
+        ("gap", "6 rows"),
+        ("gap", "2 rows"),
+    ]
+
+
+def test_the_row_of_a_release_waits_a_second_for_a_commit() -> None:
+    """P8: as a lock it changes nothing that is stored. It waited for the next commit, however late
+    that came, and a table of an idle queue showed a lock that had ended. In simulated histories
+    commits never end for long.
+    """
+    desk = Desk(rules(lifecycle=True))
+    desk.send(b"one")
+    deliveries = desk.receive()
+    desk.wait(WAIT_MS)
+    desk.settle(RELEASE, *deliveries)
+    assert told(desk) == ["load", "enqueue", "lock"]
+
+    desk.wait(WAIT_MS)
+
+    assert told(desk) == ["load", "enqueue", "lock", "release"]
+    assert desk.fragment.deadline_ms() == NEVER_MS
 
 
 def test_a_full_disk_makes_no_rows_where_nobody_asked_for_them() -> None:

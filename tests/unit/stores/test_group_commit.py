@@ -22,7 +22,12 @@ class Server:
         self.warnings: list[str] = []
         self.warned = ""
         self.failure: Exception | None = None
+        self.is_full = False
         self.statements: list[tuple[Argument, ...]] = []
+
+    def open(self) -> None:
+        if self.is_full:
+            raise LinkLost("too many connections")
 
     def fetch(self, sql: str, *arguments: Argument) -> list[tuple[Argument, ...]]:
         self.statements.append(arguments)
@@ -104,6 +109,20 @@ def test_a_group_that_is_refused_is_not_stored_and_each_is_sent_by_itself() -> N
     crowd.run()
 
     assert sorted(crowd.alone) == [1, 2, 3]
+    assert [crowd.outcomes[name] for name in (1, 2, 3)] == [(1, -1), (2, -2), (3, -3)]
+
+
+def test_without_a_connection_for_the_group_each_is_sent_by_itself() -> None:
+    """R39: nothing was sent, so nothing is unknown. Where a server had as many connections as the
+    slots need and none for the group, the commits of a group were lost again and again, and with
+    each the connections of all slots. Simulated databases have no limit of connections.
+    """
+    crowd = Crowd(3)
+    crowd.server.is_full = True
+
+    crowd.run()
+
+    assert sorted(crowd.alone) == [1, 2, 3] and crowd.server.statements == []
     assert [crowd.outcomes[name] for name in (1, 2, 3)] == [(1, -1), (2, -2), (3, -3)]
 
 

@@ -20,10 +20,11 @@ from shardbus.stores.base.files import sync_directory
 
 FILE: Final = "manifest.json"
 FORMAT: Final = 1
-MANIFEST_BYTES_MAX: Final = 1024 * 1024
+MANIFEST_BYTES_MAX: Final = 2 * 1024 * 1024
 
 CATALOGUE: Final = copy_name(CATALOGUE_NAME)
-_STORE: Final = re.compile(r"(broker-(?:0|[1-9]\d?))\.db", re.ASCII)
+# A cluster has at most 16 databases with 256 slots each.
+_STORE: Final = re.compile(r"(broker-(?:0|[1-9]\d{0,3}))\.db", re.ASCII)
 _PIPELINE: Final = re.compile(rf"{PIPELINES}/[A-Za-z0-9][A-Za-z0-9._-]*\.json", re.ASCII)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 

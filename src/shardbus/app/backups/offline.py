@@ -6,7 +6,11 @@ import shutil
 import time
 from pathlib import Path
 
-from shardbus.app.backups.definitions import read_definitions, write_definitions
+from shardbus.app.backups.definitions import (
+    read_definitions,
+    shared_definitions,
+    write_definitions,
+)
 from shardbus.app.backups.manifest import Manifest, ManifestFile, new_manifest, write_manifest
 from shardbus.app.cli.console import Console, Json, counted, size_text
 from shardbus.app.cli.failures import CommandError, Usage
@@ -74,7 +78,8 @@ def _written(data_dir: Path, stores: Stores, target: Path) -> Manifest:
     now_ms = time.time_ns() // 1_000_000
     names = [*stores.names(), CATALOGUE_NAME]
     copies = [_copied(stores.unserved_snapshot(name), target / copy_name(name)) for name in names]
-    copies += write_definitions(target, read_definitions(data_dir))
+    definitions = {**read_definitions(data_dir), **shared_definitions(stores.pipelines())}
+    copies += write_definitions(target, definitions)
     manifest = new_manifest(
         target.name, began_at_ms=now_ms, cut_at_ms=now_ms, hold_ms=0, files=copies
     )

@@ -243,7 +243,7 @@ class Ledger:
     def release(self, entries: list[Entry], now_ms: int) -> None:
         """Give back messages whose delivery did not fail."""
         if self.journal is not None:
-            self.journal.moved(events.RELEASE, entries)
+            self.journal.released(entries, self.steady_ms)
         self.give_back(entries, now_ms)
 
     def give_back(self, entries: list[Entry], now_ms: int) -> None:

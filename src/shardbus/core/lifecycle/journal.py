@@ -1,9 +1,9 @@
 """The journal of a fragment: every event of its messages, bounded in size and age.
 
 The fragment notes rows while it decides. The commit that stores its decisions stores the rows too,
-as one block, which is a piece of the stage LIFECYCLE_STAGE. A lock changes nothing that is stored,
-so its row waits for the next commit, but not for longer than WAIT_MS. A crash in between loses the
-lock together with its row.
+as one block, which is a piece of the stage LIFECYCLE_STAGE. A lock and its release change nothing
+that is stored, so their rows wait for the next commit, but not for longer than WAIT_MS. A crash in
+between loses the lock together with its row.
 
 Blocks are numbered. Numbers are reserved in advance, so that most commits store nothing but the
 block, and a fragment that is loaded starts with a number that was never used. Blocks are dropped by
@@ -12,6 +12,7 @@ segments, many at once.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, final
 
 from shardbus.core.fragment.change import Change, RecordChange, StageDrop, StagePut
@@ -22,8 +23,10 @@ from shardbus.core.lifecycle.rows import (
     GAP,
     LOAD,
     LOCK,
+    RELEASE,
     UNKNOWN,
     Rows,
+    unpacked,
 )
 from shardbus.core.limits import (
     LIFECYCLE_BYTES_MAX,
@@ -64,6 +67,8 @@ class Journal:
         self._reserved_to = 1
         self._rows = Rows()
         self._locked: dict[int, tuple[int, str]] = {}
+        # How many rows the row that is a gap stands for.
+        self._missing = 0
         # Of each closed segment its end, the moment of its last row, and its bytes.
         self._segments: list[tuple[int, int, int]] = []
         self._closed_bytes = 0
@@ -78,6 +83,17 @@ class Journal:
         rest = values[4:]
         self._segments = list(zip(rest[0::3], rest[1::3], rest[2::3], strict=True))
         self._closed_bytes = sum([size_bytes for _, _, size_bytes in self._segments])
+
+    def recover(self, number: int, data: bytes) -> None:
+        """Take over a stored block whose journal has lost its record, by ascending numbers."""
+        with suppress(ValueError):
+            self.at_ms = unpacked(data).at_ms[-1]
+        if self.next == 1:
+            self.first = number
+            self._opened_at_ms = self.at_ms
+        self.next = max(self.next, number + 1)
+        self._open_bytes += len(data) + _BLOCK_BYTES
+        self._close_segment()
 
     # Noting.
 
@@ -150,6 +166,11 @@ class Journal:
         shown = rows.text(detail)
         rows.tags += [rows.text(receiver) << 32 | shown for _, receiver in held]
 
+    def released(self, entries: list[Entry], steady_ms: int) -> None:
+        """Messages whose delivery did not fail."""
+        self.moved(RELEASE, entries)
+        self._wait(steady_ms)
+
     def gone(self, event: int, numbers: list[int]) -> None:
         """Messages of which only the numbers are known."""
         for number in numbers:
@@ -190,11 +211,12 @@ class Journal:
 
     def give_up(self) -> None:
         """Discard the rows for lack of room; one row with their number replaces them."""
-        count = len(self._rows)
-        if count == 0 or (count == 1 and self._rows.events[0] == GAP):
+        count = len(self._rows) - (self._missing > 0)
+        if count <= 0:
             return
+        self._missing += count
         self._rows = Rows()
-        self._note(GAP, f"{count} rows")
+        self._note(GAP, f"{self._missing} rows")
         self.deadline_ms = NEVER_MS
 
     def take(self) -> list[Change]:
@@ -205,6 +227,7 @@ class Journal:
         if not rows.events:
             return []
         self._rows = Rows()
+        self._missing = 0
         self.deadline_ms = NEVER_MS
         data = rows.packed()
         changes: list[Change] = [StagePut(LIFECYCLE_STAGE, self.next, data, is_new=True)]
@@ -213,8 +236,7 @@ class Journal:
         self._open_bytes += len(data) + _BLOCK_BYTES
         is_closed = self._close_segment()
         if self._drop_segments(changes) or is_closed or must_record:
-            self._reserved_to = self.next + NUMBERS_RESERVED
-            changes.append(RecordChange(LIFECYCLE, RECORD_KEY, self._packed()))
+            changes.append(RecordChange(LIFECYCLE, RECORD_KEY, self.record()))
         return changes
 
     def _close_segment(self) -> bool:
@@ -242,7 +264,9 @@ class Journal:
         del self._segments[0]
         return True
 
-    def _packed(self) -> bytes:
+    def record(self) -> bytes:
+        """The record to be stored, which reserves the next numbers."""
+        self._reserved_to = self.next + NUMBERS_RESERVED
         values = [self.first, self._reserved_to, self._open_bytes, self._opened_at_ms]
         for segment in self._segments:
             values += segment

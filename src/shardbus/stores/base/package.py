@@ -20,6 +20,7 @@ from shardbus.stores.base.bulk import BulkSource
 from shardbus.stores.base.catalogue import KeptCatalogue
 from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
 from shardbus.stores.base.move_mark import Mark
+from shardbus.stores.base.pipelines import PipelineRow
 from shardbus.stores.base.store import MessageStore
 from shardbus.stores.base.tally import StoreTally
 
@@ -83,6 +84,10 @@ class Stores(Protocol):
         ...
 
     def has_catalogue(self) -> bool: ...
+
+    def pipelines(self) -> list[PipelineRow]:
+        """The pipelines of a cluster; those of a single server are files of its data directory."""
+        ...
 
     def refuse_other_builds(self) -> None:
         """Raises OtherBuild when this build cannot use the files; nothing is changed."""

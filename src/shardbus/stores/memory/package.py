@@ -14,6 +14,7 @@ from shardbus.stores.base.bulk import BulkSource
 from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
 from shardbus.stores.base.move_mark import Mark
 from shardbus.stores.base.package import Site
+from shardbus.stores.base.pipelines import PipelineRow
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.base.tally import StoreTally
 from shardbus.stores.memory.catalogue import MemoryCatalogue
@@ -67,6 +68,9 @@ class MemoryStores:
 
     def has_catalogue(self) -> bool:
         return self._catalogue is not None
+
+    def pipelines(self) -> list[PipelineRow]:
+        return []
 
     def refuse_other_builds(self) -> None:
         """Nothing to do: memory has no other builds."""

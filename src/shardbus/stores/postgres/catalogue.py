@@ -75,15 +75,15 @@ class PostgresCatalogue(CatalogueRecords):
 
     def _write(self, *statements: Statement) -> None:
         def transaction() -> None:
-            self._link.execute("BEGIN")
+            self._link.begin()
             try:
                 if not self._link.fetch(_FENCE, self._epoch):
                     raise self._fall_behind()
                 for sql, arguments in statements:
                     self._link.fetch(sql, *arguments)
-                self._link.execute("COMMIT")
+                self._link.commit()
             except (ServerRefused, NotStored, Fenced):
-                self._link.execute("ROLLBACK")
+                self._link.roll_back()
                 raise
             if self._link.warnings:
                 # The primary has stored it, but perhaps not the standby.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, final
 
 from shardbus.stores.base.cluster import Making, SeenStore, SeenStores
@@ -30,12 +30,19 @@ from shardbus.stores.postgres.shared_catalogue import SharedCatalogue
 from shardbus.stores.postgres.slots import common_id, holdings
 
 _ROW: Final = "SELECT cluster_id, store, stores, slots, timeline, secret FROM cluster"
+# The slots of an empty namespace of a single server may have numbers of other stores.
 _CLAIM: Final = """
-INSERT INTO cluster VALUES (
-    true, $1, $2, $3, $4, ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint,
-    $5
-) ON CONFLICT DO NOTHING
+WITH claimed AS (
+    INSERT INTO cluster VALUES (
+        true, $1, $2, $3, $4,
+        ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::bigint, $5
+    ) ON CONFLICT DO NOTHING RETURNING store, stores, slots
+)
+DELETE FROM slot s USING claimed c
+WHERE (s.slot % c.stores <> c.store OR s.slot >= c.slots * c.stores)
+    AND NOT EXISTS (SELECT FROM fragment f WHERE f.slot = s.slot)
 """
+_HAS_FRAGMENTS: Final = "SELECT EXISTS (SELECT FROM fragment)"
 _MAKE_SLOTS: Final = """
 INSERT INTO slot SELECT n, 0, 0, '', $3, 0
 FROM generate_series($1::integer, $2::integer, $4::integer) AS n ON CONFLICT DO NOTHING
@@ -123,14 +130,21 @@ def open_cluster(addresses: Sequence[Address], making: Making) -> Cluster:
         prepare(address, is_full=durability == "full")
     known = [row for row in found if row is not None]
     cluster_id = known[0].cluster_id if known else _former_id(addresses, making.new_id)
+    if known:
+        # All databases of a cluster have the same number of slots.
+        making = replace(making, slots=known[0].slots)
+    elif len(addresses) == 1:
+        # A namespace that was moved here may have fragments in more slots than a new cluster has.
+        making = replace(making, slots=max(making.slots, 1 + _last_slot(addresses[0])))
     free = _free_indexes(addresses, known)
     for address, row in zip(addresses, found, strict=True):
         if row is None:
             _claim(address, cluster_id, free.pop(0), len(addresses), making)
-            # Another node may have been first, with its own id, which the other databases get too.
+            # Another node may have been first, with its own id and number of slots, which the other
+            # databases get too.
             claimed = _row(address)
             if claimed is not None:
-                cluster_id = claimed.cluster_id
+                cluster_id, making = claimed.cluster_id, replace(making, slots=claimed.slots)
     rows = [_row(address) for address in addresses]
     _check_alike(addresses, rows)
     opened = [row for row in rows if row is not None]
@@ -176,19 +190,23 @@ def arranged(addresses: Sequence[Address]) -> list[Address]:
     return [address for _, address in sorted(zip(indexes, addresses, strict=True), key=_index)]
 
 
-def claim_filled(addresses: Sequence[Address], slots: int) -> None:
-    """Make filled databases, which `arranged` returned, a cluster with at least this number of
-    slots.
-    """
+def claim_filled(addresses: Sequence[Address]) -> None:
+    """Make filled databases, which `arranged` returned, a cluster that has all of their slots."""
     link = Link(addresses[0], settings_of("look", is_reader=True))
     try:
         cluster_id = str(link.fetch(_NAMESPACE)[0][0])
     finally:
         link.close()
+    slots = 1 + max(_last_slot(address) for address in addresses)
     each = max(FILLED_SLOTS_MIN, -(-slots // len(addresses)))
     making = Making("full", each, cluster_id, secrets.token_bytes(SECRET_BYTES))
     for index, address in enumerate(addresses):
         _claim(address, cluster_id, index, len(addresses), making)
+
+
+def _last_slot(address: Address) -> int:
+    """The highest number of a slot; -1 if there is none."""
+    return max((held.slot for held in holdings(address)), default=-1)
 
 
 def _index(found: tuple[int, Address]) -> int:
@@ -317,12 +335,12 @@ def _free_indexes(addresses: Sequence[Address], known: Sequence[ClusterStore]) -
 def _former_id(addresses: Sequence[Address], new_id: str) -> str:
     """The id of the namespace that a single server kept in the first database, if one did."""
     for address in addresses[1:]:
-        if any(held.fragments for held in holdings(address)):
+        if _has_fragments(address):
             raise StoreError(
                 f"{address.shown} holds messages of a single server. Nothing was changed. Name it "
                 "first, and name only empty databases after it"
             )
-    if len(addresses) > 1 and any(held.fragments for held in holdings(addresses[0])):
+    if len(addresses) > 1 and _has_fragments(addresses[0]):
         raise StoreError(
             f"{addresses[0].shown} holds messages of a single server, and becomes the only "
             "database of a cluster. Nothing was changed. Name it alone"
@@ -331,6 +349,15 @@ def _former_id(addresses: Sequence[Address], new_id: str) -> str:
     try:
         row = link.row(_NAMESPACE)
         return str(row[0]) if row is not None else common_id(holdings(addresses[0])) or new_id
+    finally:
+        link.close()
+
+
+def _has_fragments(address: Address) -> bool:
+    """Whether a database has fragments, also those that are deleted and not swept yet."""
+    link = Link(address, settings_of("look", is_reader=True))
+    try:
+        return bool(link.fetch(_HAS_FRAGMENTS)[0][0])
     finally:
         link.close()
 

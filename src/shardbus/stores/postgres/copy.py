@@ -69,7 +69,7 @@ class Moment:
         # A copy has no time limit.
         self.link = Link(address, {**settings, "idle_in_transaction_session_timeout": "0"})
         try:
-            self.link.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            self.link.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
             # The snapshot is taken by the first statement, not by BEGIN.
             self.link.fetch("SELECT txid_current_snapshot()")
         except BaseException:

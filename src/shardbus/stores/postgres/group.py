@@ -1,9 +1,9 @@
 """Commits of several slots of a database in one statement, and so in one transaction.
 
 A broker leases many slots, and each has a thread that commits. Commits that come while one is under
-way are sent together afterwards, by the thread of one of them. If the statement is refused, nothing
-of it is stored, and each commit is sent again separately: only the faulty one fails
-(docs/adr/0118-group-commit-over-slots.md).
+way are sent together afterwards, by the thread of one of them. If the statement is refused, or
+there is no connection for it, nothing of it is stored, and each commit is sent again separately:
+only the faulty one fails (docs/adr/0118-group-commit-over-slots.md).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, final
 
-from shardbus.stores.base.store import NotStored
+from shardbus.stores.base.store import NotStored, StoreError
 from shardbus.stores.postgres.link import Argument, Link, LinkLost, ServerRefused
 
 # A statement has at most 32,767 parameters, and each number of members needs its own plan.
@@ -111,7 +111,12 @@ class GroupCommit:
             self._pass_on()
 
     def _send(self, group: list[_Member]) -> None:
-        """Give the members of a group their answers; without an answer, all were refused."""
+        """Give the members of a group their answers; without an answer, nothing was stored."""
+        try:
+            self._link.open()
+        except StoreError:
+            # The server may have no connection left for the group, and each member has its own.
+            return
         calls: list[str] = []
         arguments: list[Argument] = []
         for member in group:

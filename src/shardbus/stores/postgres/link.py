@@ -126,7 +126,9 @@ class Link:
     """One connection, which is made by the first call. Called from one thread at a time.
 
     A call raises LinkLost, ServerRefused, or NotStored for a value that no column takes. `warnings`
-    are the server's warnings since the list was emptied.
+    are the server's warnings since the list was emptied. A lost connection is replaced by the next
+    call, except within a transaction: its later statements would take effect without the earlier
+    ones, so the next of them raises LinkLost.
     """
 
     def __init__(self, address: Address, settings: dict[str, str]) -> None:
@@ -138,6 +140,7 @@ class Link:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._connection: _Connection | None = None
         self._is_abandoned = False
+        self._is_in_transaction = False
 
     @property
     def is_open(self) -> bool:
@@ -149,7 +152,10 @@ class Link:
         """Connect, unless there is a connection."""
         if self.is_open:
             return
+        was_in_transaction = self._is_in_transaction
         self.drop()
+        if was_in_transaction:
+            raise LinkLost(f"{self.address.shown}: the connection was lost within a transaction")
         loop = asyncio.new_event_loop()
         try:
             self._connection = _completed(loop, self._connected())
@@ -175,11 +181,29 @@ class Link:
         assert self._connection is not None
         self._run(self._connection.execute(script))
 
+    def begin(self, mode: str = "") -> None:
+        """Begin a transaction, which ends with `commit`, `roll_back` or the connection."""
+        if not self.is_open:
+            self.drop()
+        self.execute(f"BEGIN {mode}".rstrip())
+        self._is_in_transaction = True
+
+    def commit(self) -> None:
+        self.execute("COMMIT")
+        self._is_in_transaction = False
+
+    def roll_back(self) -> None:
+        """Undo the transaction. A lost connection has done so already."""
+        if self.is_open:
+            self.execute("ROLLBACK")
+        self._is_in_transaction = False
+
     def drop(self) -> None:
         """Drop the connection, whatever it is doing; the next call opens another one."""
         connection, self._connection = self._connection, None
         loop, self._loop = self._loop, None
         self._is_abandoned = False
+        self._is_in_transaction = False
         if connection is not None and loop is not None:
             with suppress(Exception):
                 connection.terminate()

@@ -145,7 +145,7 @@ def load_catalogue(link: Link, path: Path) -> None:
             ).fetchone()
             entities = file.execute("SELECT id, name_key, document, checksum FROM entity")
             notes = file.execute("SELECT id, document, checksum, is_final FROM unfinished")
-            link.execute("BEGIN")
+            link.begin()
             link.fetch(
                 "INSERT INTO namespace VALUES (true, $1, $2, $3, $4, $5, 0, '')",
                 *only[:3],
@@ -158,7 +158,7 @@ def load_catalogue(link: Link, path: Path) -> None:
             for row in notes:
                 values = (row[0], encoded(row[1]), row[2], bool(row[3]))
                 link.fetch("INSERT INTO unfinished VALUES ($1, $2, $3, $4)", *values)
-            link.execute("COMMIT")
+            link.commit()
     except sqlite3.Error as error:
         raise store_error(path, error) from error
 
@@ -231,7 +231,7 @@ class _Load:
         entity_id, number, counters, is_deleted, forgotten_at, forgotten_to, has_parts = fragment
         assert isinstance(counters, bytes) and isinstance(forgotten_to, int)
         low, high = keys_of(to.old)
-        self._link.execute("BEGIN")
+        self._link.begin()
         sessions = self._load_sessions(to)
         for table in ("place", "recent"):
             placed = self._file.execute(_PLACED.format(table), (low, high))
@@ -254,7 +254,7 @@ class _Load:
             bool(has_parts),
         )
         self._link.fetch(_DONE, self._slot, to.old)
-        self._link.execute("COMMIT")
+        self._link.commit()
 
     def _load_sessions(self, to: Renumbering) -> dict[int, int]:
         """Sessions and their states; the new number of each session."""

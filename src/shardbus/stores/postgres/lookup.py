@@ -117,11 +117,10 @@ class PostgresLookup(Lookup):
         self._slot = slot
 
     def begin(self) -> None:
-        self.link.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self.link.begin("ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def end(self) -> None:
-        if self.link.is_open:
-            self.link.execute("ROLLBACK")
+        self.link.roll_back()
 
     def ask(self, sql: str, *arguments: object) -> list[Row]:
         return self.link.fetch(sql, *arguments)

@@ -60,7 +60,7 @@ def put_mark(link: Link, mark: Mark | None, *, is_fencing: bool = False) -> None
     """Record or remove the mark, durably; with `is_fencing` no other process can write
     afterwards.
     """
-    link.execute("BEGIN")
+    link.begin()
     link.execute(_TABLE)
     if mark is None:
         link.execute("DELETE FROM moved")
@@ -76,7 +76,7 @@ def receive(link: Link, mark: Mark) -> None:
     found = mark_in(link)
     if found is not None and found.move_id == mark.move_id:
         return
-    link.execute("BEGIN")
+    link.begin()
     link.execute(_TABLE)
     link.execute(PROGRESS_TABLE)
     link.fetch(_PUT, mark.to_json())
@@ -102,14 +102,14 @@ def refuse_filled(link: Link, move_id: str) -> None:
 
 def finish(link: Link, mark: Mark) -> None:
     """From now on the database may be served."""
-    link.execute("BEGIN")
+    link.begin()
     link.fetch(_PUT, mark.to_json())
     link.execute("DROP TABLE IF EXISTS moved_fragment")
     _commit(link)
 
 
 def _commit(link: Link) -> None:
-    link.execute("COMMIT")
+    link.commit()
     if link.warnings:
         # Stored here, but perhaps not on a standby.
         raise StoreError(f"{link.address.shown}: {'; '.join(link.warnings)}; run the command again")

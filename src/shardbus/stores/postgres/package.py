@@ -13,6 +13,7 @@ from shardbus.stores.base.check import CatalogueReport, Damage, Progress, Repair
 from shardbus.stores.base.cluster import Making, SeenStores
 from shardbus.stores.base.move_mark import Mark, common_mark
 from shardbus.stores.base.package import Site
+from shardbus.stores.base.pipelines import PipelineRow
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.base.tally import StoreTally
 from shardbus.stores.postgres.bulk import PostgresBulk
@@ -42,6 +43,7 @@ from shardbus.stores.postgres.move_mark import (
     refuse_filled,
     refuse_moved,
 )
+from shardbus.stores.postgres.pipelines import PostgresPipelines
 from shardbus.stores.postgres.schema import examine, prepare, settings_of
 from shardbus.stores.postgres.serving import keep_unserved
 from shardbus.stores.postgres.slots import Holding, KeptSlot, common_id, holdings, slot_of
@@ -50,6 +52,8 @@ from shardbus.stores.sqlite.examine.check import check_store
 from shardbus.stores.sqlite.examine.tally import tally_store
 
 RESTORE = "restore a copy of the database"
+# The version of the schema that has pipelines.
+PIPELINES_SINCE = 3
 
 
 @final
@@ -71,12 +75,29 @@ class PostgresStores:
         return f"the database {shown}" if len(self._addresses) == 1 else f"the databases {shown}"
 
     def names(self) -> list[str]:
-        slots = [held.slot for address in self._all() for held in holdings(address)]
+        addresses = self._all()
+        slots = [
+            held.slot
+            for index, address in enumerate(addresses)
+            for held in holdings(address)
+            if held.slot % len(addresses) == index
+        ]
         return [broker_name(slot) for slot in sorted(slots)]
 
     def has_catalogue(self) -> bool:
         with self._reading(self._all()[0]) as link:
             return examine(link, is_full=False) > 0 and has_namespace(link)
+
+    def pipelines(self) -> list[PipelineRow]:
+        address = self._all()[0]
+        with self._reading(address) as link:
+            if examine(link, is_full=False) < PIPELINES_SINCE:
+                return []
+        table = PostgresPipelines(address, "look")
+        try:
+            return table.rows()
+        finally:
+            table.close()
 
     def refuse_other_builds(self) -> None:
         for address in self._addresses:
@@ -165,7 +186,7 @@ class PostgresStores:
         addresses = self._all()
         if len(addresses) > 1:
             # A single server has one database: several are a cluster, which must know its order.
-            claim_filled(addresses, sum(len(holdings(address)) for address in addresses))
+            claim_filled(addresses)
         for address in addresses:
             with self._linked(address, "move") as link:
                 finish(link, mark)

@@ -129,7 +129,7 @@ def prepare(address: Address, *, is_full: bool, is_arriving: bool = False) -> No
             return
         link.fetch("SELECT pg_advisory_lock($1)", _SCHEMA_LOCK)
         # Checked again under the lock, because another process may have been first.
-        link.execute("BEGIN")
+        link.begin()
         found = examine(link, is_full=is_full)
         if found < SCHEMA_VERSION:
             link.execute(_VERSION_TABLE)
@@ -137,7 +137,7 @@ def prepare(address: Address, *, is_full: bool, is_arriving: bool = False) -> No
             link.execute(script(number))
             oldest = _USABLE_SINCE[number]
             link.execute(f"UPDATE {SCHEMA}.version SET number = {number}, oldest = {oldest}")
-        link.execute("COMMIT")
+        link.commit()
     finally:
         link.close()
 

@@ -139,15 +139,15 @@ class SharedCatalogue(CatalogueRecords):
         self._read = None
         link = self._link
         link.warnings.clear()
-        link.execute("BEGIN")
+        link.begin()
         try:
             if not link.fetch(_RAISE_VERSION, self.known_version):
                 raise NotStored(_CHANGED_TEXT)
             for sql, arguments in statements:
                 link.fetch(sql, *arguments)
-            link.execute("COMMIT")
+            link.commit()
         except (ServerRefused, NotStored) as error:
-            link.execute("ROLLBACK")
+            link.roll_back()
             raise StoreError(str(error)) from error
         self.known_version += 1
         if link.warnings:

@@ -66,6 +66,8 @@ class PostgresStore(ChunkedReads):
         self._slot = slot
         # The connection for reads, and the epoch for which its server was verified.
         self._seen = (0, 0)
+        # Whether there may be fragments that are not known here.
+        self._is_unsure = False
         self._group = group
         if group is not None:
             group.open()
@@ -145,9 +147,17 @@ class PostgresStore(ChunkedReads):
         new = [f for f in dict.fromkeys(fragments) if f not in self._locals]
         if new:
             with self._writer.turn:
+                # If this fails, they may exist: `delete` must find them.
+                self._is_unsure = True
                 self._locals = self._writer.create(new)
+                self._is_unsure = False
 
     def delete(self, fragments: Sequence[FragmentId]) -> None:
+        if self._is_unsure:
+            self._check_own()
+            with self._writer.turn:
+                self._locals = self._writer.fragments()
+            self._is_unsure = False
         known = {f: self._locals[f] for f in fragments if f in self._locals}
         if known:
             with self._writer.turn:

@@ -239,10 +239,17 @@ class SlotWriter:
         self._fenced_work(lambda: self._link.fetch(sql, self._slot, namespace_id))
 
     def create(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, int]:
-        """Create fragments; returns all fragments that exist then."""
-        self._fenced_work(lambda: self._create(fragments))
+        """Create fragments, unless they exist; returns all fragments that exist then."""
+        found: dict[FragmentId, int] = {}
+
+        def work() -> None:
+            self._create(fragments)
+            found.clear()
+            found.update(self.fragments())
+
+        self._fenced_work(work)
         self._forget()
-        return self.fragments()
+        return found
 
     def delete(self, locals_: Sequence[int]) -> None:
         self._fenced_work(lambda: self._link.fetch(_DELETE, list(locals_)))
@@ -330,10 +337,10 @@ class SlotWriter:
         """Statements in one transaction, which begins with the fence."""
 
         def transaction() -> None:
-            self._link.execute("BEGIN")
+            self._link.begin()
             at = self._fence()
             work()
-            self._link.execute("COMMIT")
+            self._link.commit()
             self._at = at
 
         self._write(transaction)
@@ -433,7 +440,7 @@ class SlotWriter:
         """PostgreSQL refused the transaction and stored nothing; memory must be loaded again."""
         self._forget()
         try:
-            self._link.execute("ROLLBACK")
+            self._link.roll_back()
         except StoreError:
             self._link.drop()
         # PostgreSQL warns that there is no transaction, which is expected here.
@@ -463,7 +470,10 @@ class SlotWriter:
 
     def _create(self, fragments: Sequence[FragmentId]) -> None:
         self._link.fetch("SELECT pg_advisory_xact_lock($1)", _LOCALS_LOCK)
-        for local, fragment in zip(self._free(len(fragments)), fragments, strict=True):
+        # An earlier call may have created them without learning so.
+        known = self.fragments()
+        new = [fragment for fragment in fragments if fragment not in known]
+        for local, fragment in zip(self._free(len(new)), new, strict=True):
             counters = pack_counters(local, new_counters())
             self._link.fetch(_CREATE, local, self._slot, *fragment, counters)
         highest = max(fragment.entity_id for fragment in fragments)
@@ -515,12 +525,12 @@ class SlotWriter:
             # The commit is invalid; nothing is written before everything is planned.
             raise NotStored(f"internal error: {bug!r}") from bug
         if batch.stages or others:
-            self._link.execute("BEGIN")
+            self._link.begin()
             self._send(first)
             for arrays in others:
                 self._stages.apply(arrays)
             StageWriter(self._stages, batch).store()
-            self._link.execute("COMMIT")
+            self._link.commit()
         else:
             is_small = first.size_bytes() <= MEMBER_BYTES_MAX
             self._send(first, self._group if is_small else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar, final
 
@@ -301,7 +302,10 @@ def _open(path: Path, now_ms: int, namespace_id: str) -> sqlite3.Connection:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")
         # Entities whose creation was lost are reported as orphans in the stores.
-        keep_if_damaged(path.resolve())
+        if keep_if_damaged(path.resolve()):
+            # After another crash the rest of the lost commits would be reported again.
+            with suppress(sqlite3.Error):
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     except BaseException:
         connection.close()
         raise

@@ -38,6 +38,8 @@ _MAGIC: Final = 0x377F0682
 _SUMMED_BYTES: Final = 24
 _FRAME_SUMMED_BYTES: Final = 8
 _WORD_MAX: Final = 0xFFFFFFFF
+# A log that cannot be emptied after its copy was made is found, and copied, at each start.
+_COPIES_MAX: Final = 8
 _PAGE_BYTES: Final = tuple(1 << power for power in range(9, 17))
 
 Sums = tuple[int, int]
@@ -184,6 +186,9 @@ def keep_if_damaged(path: Path) -> bool:
     while (kept := wal.with_name(f"{wal.name}.damaged-{number}")).exists():
         number += 1
     log.error("%s", damage_text(str(wal), found))
+    if number > _COPIES_MAX:
+        log.error("%s is not copied, because there are %d copies", wal, _COPIES_MAX)
+        return True
     try:
         shutil.copyfile(wal, kept)
         with kept.open("rb") as file:

@@ -12,6 +12,7 @@ from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, Stor
 from shardbus.stores.base.files import sync_directory
 from shardbus.stores.base.move_mark import ARRIVING, Mark
 from shardbus.stores.base.package import Site
+from shardbus.stores.base.pipelines import PipelineRow
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.base.tally import StoreTally
 from shardbus.stores.sqlite.bulk import BulkReader
@@ -57,6 +58,9 @@ class SqliteStores:
 
     def has_catalogue(self) -> bool:
         return self._catalogue.exists()
+
+    def pipelines(self) -> list[PipelineRow]:
+        return []
 
     def refuse_other_builds(self) -> None:
         refuse_other_builds(self._directory)

@@ -63,6 +63,7 @@ class SqliteStore(ChunkedReads):
         self.path = Path(path).resolve()
         self.is_read_only = to_read
         # Everything opened so far is closed when the next step fails.
+        has_lost = False
         with ExitStack() as opened, Translated(self.path):
             if self.path.exists():
                 # Before any file is created beside it.
@@ -70,7 +71,7 @@ class SqliteStore(ChunkedReads):
             if not to_read:
                 lock = FileLock(self.path)
                 opened.callback(lock.release)
-                keep_if_damaged(self.path)
+                has_lost = keep_if_damaged(self.path)
             self.loss = loss_text(self.path)
             self._room = DiskRoom(self.path, 0 if to_read else reserve_bytes)
             if to_read:
@@ -87,6 +88,9 @@ class SqliteStore(ChunkedReads):
             if not to_read:
                 self._room.begin(spare_bytes_of(self._writer.connection))
                 self._log.look()
+                if has_lost:
+                    # After another crash the rest of the lost commits would be reported again.
+                    self._log.begin_anew()
             self._opened = opened.pop_all()
 
     def namespace_id(self) -> str:

@@ -11,11 +11,19 @@ import pytest
 from click.testing import CliRunner, Result
 
 from shardbus.app.backups import restoring
-from shardbus.app.backups.manifest import ManifestFile, new_manifest
+from shardbus.app.backups.manifest import (
+    CATALOGUE,
+    ManifestFile,
+    new_manifest,
+    read_manifest,
+    write_manifest,
+)
 from shardbus.app.cli.main import main
+from shardbus.app.cli.operations.node import SLOTS_MAX, STORES_MAX
 from shardbus.app.server.data_directory import data_directory
 from shardbus.core.namespace.entity import Entity, EntitySpec, FragmentHome
 from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.stores.base.backup import broker_name, copy_name
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.sqlite.catalogue import SqliteCatalogue
 from shardbus.stores.sqlite.store import SqliteStore
@@ -244,6 +252,21 @@ def test_a_manifest_names_what_belongs_to_a_namespace_and_nothing_else(
 
     assert result.exit_code == 1
     assert told in result.stderr
+
+
+def test_a_backup_of_the_largest_cluster_can_be_read(tmp_path: Path) -> None:
+    """R43: a backup of 101 slots was made, and then refused: 'broker-100.db' is not a file of a
+    backup. No test had so many slots.
+    """
+    names = [CATALOGUE, *(copy_name(broker_name(slot)) for slot in range(STORES_MAX * SLOTS_MAX))]
+    large = 2**40
+    files = [ManifestFile(name, large, "0" * 64, large, large) for name in names]
+    manifest = new_manifest("x", began_at_ms=large, cut_at_ms=large, hold_ms=large, files=files)
+
+    write_manifest(tmp_path, manifest)
+
+    assert read_manifest(tmp_path) == manifest
+    assert all(file.part() for file in files)
 
 
 def test_damage_that_was_backed_up_is_restored_and_told(data_dir: Path, tmp_path: Path) -> None:

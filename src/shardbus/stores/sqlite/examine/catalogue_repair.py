@@ -18,6 +18,7 @@ from shardbus.stores.sqlite.catalogue import APPLICATION_ID, SqliteCatalogue, re
 from shardbus.stores.sqlite.database import store_error
 from shardbus.stores.sqlite.examine.salvage import Row, Salvage, integer, open_unchanged
 from shardbus.stores.sqlite.examine.swapping import fold_log, put_in_place, remove_file
+from shardbus.stores.sqlite.log_check import keep_if_damaged
 from shardbus.stores.sqlite.membership import Holding
 
 # The maximum number of page faults that SQLite reports for one file.
@@ -68,6 +69,7 @@ def repair_catalogue(path: Path, holdings: Sequence[Holding], *, now_ms: int, ne
     if not found.damages or not found.is_known:
         return ""
     try:
+        keep_if_damaged(path.resolve())
         fold_log(path)
         new = path.with_name(path.name + ".repaired")
         remove_file(new)

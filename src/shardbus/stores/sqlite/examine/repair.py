@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Final, final
 
 from shardbus.core.fragment.change import Counters, new_counters
+from shardbus.core.fragment.records import LIFECYCLE
+from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE, RECORD_KEY, Journal
 from shardbus.core.message import MAIN_LINE, SET_ASIDE, Entry
 from shardbus.stores.base.check import Progress, Repaired
 from shardbus.stores.base.record import HOLE, SIZE_BYTES, is_whole
@@ -24,6 +26,7 @@ from shardbus.stores.chunked.chunk import (
     pack_counters,
     pack_gap,
     pack_head,
+    pack_record,
     pack_state,
     sequence_of,
     unpack_session_state,
@@ -117,6 +120,8 @@ class Copy:
         self._connection = connection
         self._owners: dict[int, Owner] = {}
         self._counters: dict[int, Counters] = {}
+        # None for a fragment whose journal has its record.
+        self._journals: dict[int, Journal | None] = {}
         self._next_number = 1
         self._rows = 0
         connection.execute("CREATE TEMP TABLE stray (key INT, gone TEXT, head BLOB, body BLOB)")
@@ -182,6 +187,8 @@ class Copy:
     def record(self, owner: Owner, kind: int, key: bytes, data: bytes) -> None:
         sql = "INSERT OR IGNORE INTO record (local, kind, key, data) VALUES (?, ?, ?, ?)"
         self._write(sql, (owner.local, kind, key, data))
+        if kind == LIFECYCLE:
+            self._journals[owner.local] = None
 
     def staged(self, owner: Owner, piece: StagedPiece, bodies: Mapping[int, bytes]) -> None:
         sql = (
@@ -190,6 +197,10 @@ class Copy:
         row = (owner.local, piece.stage, piece.piece, piece.pack(), str(piece.part_numbers()))
         if self._write(sql, row):
             self._use_parts(piece.part_numbers(), bodies)
+            if piece.stage == LIFECYCLE_STAGE:
+                journal = self._journals.setdefault(owner.local, Journal(None, 0, is_on=False))
+                if journal is not None:
+                    journal.recover(piece.piece, piece.data)
 
     def stray(self, owner: Owner | None, piece: FoundPiece) -> None:
         gone = "-1" if owner is None else str(piece.gone)
@@ -208,6 +219,11 @@ class Copy:
             if not (is_torn and self._restore(piece)):
                 self.keep(key, head, piece.body)
         self._write("DELETE FROM part WHERE id NOT IN (SELECT part FROM part_users)", ())
+        for local, journal in self._journals.items():
+            if journal is not None:
+                # Without it the numbers of blocks would begin again, and meet those that are kept.
+                data = pack_record(local, LIFECYCLE, RECORD_KEY, journal.record())
+                self.record(self._owners[local], LIFECYCLE, RECORD_KEY, data)
         for local, counters in self._counters.items():
             owner = self._owners[local]
             stored = owner.stored

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Final, final
 
+from shardbus.core.fragment.records import LIFECYCLE
 from shardbus.core.message import ACTIVE
 from shardbus.core.sessions.key import session_key_of
 from shardbus.stores.chunked.chunk import (
@@ -21,6 +22,9 @@ from shardbus.stores.sqlite.examine.salvage import Salvage, Unreadable, blob, in
 
 _PROMISE_LOST: Final = (
     "the fragment cannot be loaded; a repair removes the record, and promises in it are not kept"
+)
+_JOURNAL_LOST: Final = (
+    "the fragment cannot be loaded; a repair rebuilds the record from the lifecycle records"
 )
 
 
@@ -175,7 +179,8 @@ class SessionSurvey:
                 continue
             elif found is None:
                 owner.has_lost_records = True
-                self._findings.add(f"{what} fails its checksum", _PROMISE_LOST, owner)
+                lost = _JOURNAL_LOST if kind == LIFECYCLE else _PROMISE_LOST
+                self._findings.add(f"{what} fails its checksum", lost, owner)
             else:
                 if listed != (local, kind, key):
                     self._findings.mend(owner, f"{what} differs from its list entry")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, final
 
+from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE
 from shardbus.stores.chunked.staged import StagedPiece, unpack_staged
 from shardbus.stores.sqlite.examine.finding import Findings, Owner, Sink
 from shardbus.stores.sqlite.examine.part_survey import PartSurvey, listed_parts
 from shardbus.stores.sqlite.examine.salvage import Row, Salvage, blob, integer
 
 _LOST: Final = "the stage of this piece can no longer be published and must be staged again"
+_EVENTS_LOST: Final = "its events are missing from the lifecycle records of the entity"
 
 
 @final
@@ -49,7 +51,8 @@ class StageSurvey:
         elif owner.is_deleted:
             return
         elif found is None:
-            self._findings.add(f"{what} fails its checksum", _LOST, owner)
+            lost = _EVENTS_LOST if stage == LIFECYCLE_STAGE else _LOST
+            self._findings.add(f"{what} fails its checksum", lost, owner)
         else:
             if name != found.name():
                 self._findings.mend(owner, f"{what} differs from its list entry")
