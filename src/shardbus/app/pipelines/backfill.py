@@ -12,6 +12,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from shardbus.app.pipelines.capture import Capture, named_capture
+from shardbus.app.pipelines.paths import checked_path
 from shardbus.app.pipelines.replay import PIPELINE_CHARACTERS_MAX, Rate
 from shardbus.app.pipelines.task import ENTITY_CHARACTERS_MAX, Task, option
 from shardbus.core.errors import NOT_ALLOWED, Refused
@@ -75,7 +76,8 @@ class Backfill(Task, kw_only=True, frozen=True):
                 f"{shown(self.entity)} is not a subscription: a backfill fills one, "
                 "TOPIC/Subscriptions/NAME."
             )
-        return self
+        # A stored definition has the path of its capture, and a driver would read any other.
+        return replace(self, path=checked_path(self.path) if self.path else "")
 
     def sourced(self, known: Task | None, find: Callable[[str], Task | None]) -> Self:
         if isinstance(known, Backfill) and known.from_pipeline == self.from_pipeline:

@@ -10,6 +10,7 @@ import pytest
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import KINDS, Definition
 from shardbus.app.pipelines.entities import BusEntities
+from shardbus.app.pipelines.known import check_unclaimed
 from shardbus.app.pipelines.launching import (
     access_to_lane,
     forget_work,
@@ -17,7 +18,6 @@ from shardbus.app.pipelines.launching import (
     location,
     missing_libraries,
 )
-from shardbus.app.pipelines.known import check_unclaimed
 from shardbus.app.pipelines.replay import Replay
 from shardbus.app.pipelines.sql import Sql
 from shardbus.app.server.settings import load
