@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 _SISTERS_MAX: Final = 5
 _INEXACT: Final = (
-    "The server was killed meanwhile: messages of the second before are done, but not counted."
+    "The server ended meanwhile: messages of the second before may be done, but not counted."
 )
 
 _ELSEWHERE: Final = (
@@ -284,7 +284,8 @@ class Jobs:
         """Forget the oldest ended jobs to make room for one more."""
         ended = sorted(job_id for job_id, kept in self._jobs.items() if kept.job.state in ENDED)
         for job_id in ended[: max(0, len(self._jobs) - KEPT_MAX + 1)]:
-            del self._jobs[job_id]
+            # Others make room, too, while files are removed.
+            self._jobs.pop(job_id, None)
             await self._aside(partial(self._shelf.remove, job_id))
 
     def _start(self, kept: Kept) -> None:

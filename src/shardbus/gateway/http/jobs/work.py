@@ -103,6 +103,8 @@ class JobRun:
         self._is_only_numbered = only_numbers(kept.job.action, kept.job.selection) is not None
         self._ended: set[int] = set()
         """The part of the present chunk that was done before it failed and is repeated."""
+        self._is_ending_some = False
+        """Whether messages are being ended: an interruption now leaves them uncounted."""
         rate_max = kept.job.rate_max
         self._chunk_count = min(CHUNK_COUNT, rate_max) if rate_max else CHUNK_COUNT
         self._due_s = 0.0
@@ -137,7 +139,7 @@ class JobRun:
                 self._check_stop()
         finally:
             try:
-                await self._save(is_exact=True)
+                await self._save(is_exact=not self._is_ending_some)
             finally:
                 self._close()
 
@@ -262,7 +264,9 @@ class JobRun:
                 # Synchronized before the messages are removed.
                 await self._aside(partial(os.fsync, file.fileno()))
             for share in _by_fragment(place.handle, locked):
+                self._is_ending_some = True
                 skipped += await self._end(place, share)
+                self._is_ending_some = False
                 left = [each for each in left if each not in share]
         finally:
             if left:
