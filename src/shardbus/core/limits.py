@@ -145,15 +145,17 @@ BITE_PIECES_MAX: Final = 1_024
 CHECKED_BYTES_MAX: Final = 64 * 1024 * 1024
 # Messages of a publication that are sent before other commands have their turn.
 ADMITTED_MAX: Final = 4_096
+# In front of the names of stages and producers of a subscription (broker.operations.staging).
+STAGING_SCOPE_BYTES_MAX: Final = 24
 STAGE_NAME_CHARACTERS_MAX: Final = 128
-STAGE_NAME_BYTES_MAX: Final = 4 * STAGE_NAME_CHARACTERS_MAX
+STAGE_NAME_BYTES_MAX: Final = 4 * STAGE_NAME_CHARACTERS_MAX + STAGING_SCOPE_BYTES_MAX
 STAGE_MS_MIN: Final = 60_000
 STAGE_MS_MAX: Final = 24 * 3600 * 1000
 STAGE_MS_DEFAULT: Final = 3600 * 1000
 # Producers whose last batch a fragment remembers; an idle one makes room for a new one.
 PRODUCERS_MAX: Final = 4_096
 PRODUCER_NAME_CHARACTERS_MAX: Final = 256
-PRODUCER_NAME_BYTES_MAX: Final = 4 * PRODUCER_NAME_CHARACTERS_MAX
+PRODUCER_NAME_BYTES_MAX: Final = 4 * PRODUCER_NAME_CHARACTERS_MAX + STAGING_SCOPE_BYTES_MAX
 PRODUCER_KEPT_MS: Final = 30 * 24 * 3600 * 1000
 # A producer that publishes once is forgotten when it says that it is done, or after this time. It
 # asks for at most half of this time whether it has published.

@@ -17,6 +17,7 @@ from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.command import Tick
 from shardbus.core.limits import (
     PRODUCER_KEPT_MS,
+    PRODUCER_NAME_BYTES_MAX,
     STAGE_MS_DEFAULT,
     STAGE_MS_MAX,
     STAGE_MS_MIN,
@@ -441,7 +442,10 @@ def test_producers_count_their_own_batches(desk: StagingDesk) -> None:
     assert desk.batches(b"other") == {b"other": 1}
 
 
-@pytest.mark.parametrize("publication", [(b"", 1), (bytes(1025), 1), (b"p", -1), (b"p", 1 << 63)])
+@pytest.mark.parametrize(
+    "publication",
+    [(b"", 1), (bytes(PRODUCER_NAME_BYTES_MAX + 1), 1), (b"p", -1), (b"p", 1 << 63)],
+)
 def test_a_publication_that_makes_no_sense_is_refused(
     desk: StagingDesk, publication: tuple[bytes, int]
 ) -> None:

@@ -388,10 +388,30 @@ def test_leaving_lets_an_answer_end_and_closes_idle_connections() -> None:
             client.gate.clear()
             client.send(GET)
             await settle()
-            loop.call_later(5, client.gate.set)
+            loop.call_later(4, client.gate.set)
         assert idle.is_closed
 
     loop.finish(loop.create_task(main()))
 
     assert client_of[0].bodies() == ["GET a"]
     assert b"connection: close" in client_of[0].transport.written.lower()
+
+
+def test_leaving_does_not_wait_for_an_answer_that_does_not_come() -> None:
+    """R42: a broker that hangs would hold the end of the process until it is killed."""
+    loop = VirtualLoop()
+    client_of: list[Client] = []
+
+    async def main() -> None:
+        client = Client()
+        client_of.append(client)
+        async with client.gateway:
+            client.connect()
+            client.gate.clear()
+            client.send(GET)
+            await settle()
+
+    loop.finish(loop.create_task(main()))
+
+    assert client_of[0].transport.is_aborted
+    assert client_of[0].gateway.connections == set()

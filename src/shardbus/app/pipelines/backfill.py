@@ -12,6 +12,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from shardbus.app.pipelines.capture import Capture, named_capture
+from shardbus.app.pipelines.paths import checked_path
 from shardbus.app.pipelines.replay import PIPELINE_CHARACTERS_MAX, Rate
 from shardbus.app.pipelines.span import FROM, TO, Since, Until, checked_span
 from shardbus.app.pipelines.task import ENTITY_CHARACTERS_MAX, Task, option
@@ -79,7 +80,9 @@ class Backfill(Task, kw_only=True, frozen=True):
                 "TOPIC/Subscriptions/NAME."
             )
         since, until = checked_span(self.since, self.until)
-        return replace(self, since=since, until=until)
+        # A stored definition has the path of its capture, and a driver would read any other.
+        path = checked_path(self.path) if self.path else ""
+        return replace(self, path=path, since=since, until=until)
 
     def sourced(self, known: Task | None, find: Callable[[str], Task | None]) -> Self:
         if isinstance(known, Backfill) and known.from_pipeline == self.from_pipeline:

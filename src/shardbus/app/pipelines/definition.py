@@ -33,6 +33,7 @@ KINDS: Final[dict[str, type[Task]]] = {
 """The kinds of pipelines; the first is the default."""
 
 _NAME: Final = re.compile(NAME_PATTERN)
+_INCARNATION: Final = re.compile("[A-Za-z0-9]{0,32}")
 
 
 @final
@@ -112,4 +113,7 @@ def definition_from(document: object) -> Definition:
     members = dict(document) if isinstance(document, dict) else {}
     name, incarnation = members.pop("name", ""), members.pop("incarnation", "")
     made = read_definition(str(name), KindReader(KINDS, "the definition").convert(members))
+    if _INCARNATION.fullmatch(str(incarnation)) is None:
+        # It is a part of the path of a directory that is removed with the pipeline.
+        raise invalid(f"incarnation is {shown(str(incarnation))}; it must be letters and digits.")
     return Definition(made.name, made.task, str(incarnation))

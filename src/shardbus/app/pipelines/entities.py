@@ -28,8 +28,12 @@ class BusEntities:
         reader = definition.task.reader(definition.name)
         if not reader:
             return 0
+        entities = (definition.task.entity, *definition.task.more_entities)
+        return sum([await self._hold(definition, entity, reader) for entity in entities])
+
+    async def _hold(self, definition: Definition, entity: str, reader: str) -> int:
         try:
-            place = self._places.place(definition.task.entity)
+            place = self._places.place(entity)
         except Refused as refusal:
             if refusal.kind.name != NOT_FOUND.name:
                 raise

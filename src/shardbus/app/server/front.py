@@ -192,8 +192,8 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
             *_chores(bus, told, overviews, lanes),
         ]
         await alongside(_until(stopping, lanes, lambda: hooks.ready(ports)), chores)
-        await amqp.answer_rest()
-        amqp.close()
+        await listeners.aclose()
+        await amqp.stop()
 
 
 def _websockets(settings: Settings, amqp: AmqpServer) -> WebSockets:

@@ -66,6 +66,9 @@ from shardbus.core.transactions.command import Work
 
 T = TypeVar("T")
 
+# Around the id of the subscription in front of a name: no text in UTF-8 has this byte.
+_SCOPE_END: Final = b"\xff"
+
 # How long a client waits for the new map of an entity that is being repartitioned.
 MAP_WAIT_MS: Final = 5_000
 # Everything in a publication is read before it is decided, which may take long.
@@ -84,13 +87,33 @@ class EntityStages:
     """Available as `EntityHandle.staging`. Fragments are asked in parallel."""
 
     def __init__(
-        self, entity_id: int, router: EntityRouter, *, clock: Clock, new_seed: Callable[[], bytes]
+        self,
+        entity_id: int,
+        router: EntityRouter,
+        *,
+        clock: Clock,
+        new_seed: Callable[[], bytes],
+        scope: bytes = b"",
     ) -> None:
+        self._scope = scope
         self._entity_id = entity_id
         self._router = router
         self._clock = clock
         self._new_seed = new_seed
         self._transactor = Transactor(clock, DECIDE_MS)
+
+    def of_subscription(self, subscription_id: int) -> EntityStages:
+        """The same for messages of one subscription. Its names are its own: with the rights to one
+        subscription nobody can publish, discard or skip what is for another one, or for the topic.
+        """
+        scope = b"%b%d%b" % (_SCOPE_END, subscription_id, _SCOPE_END)
+        return EntityStages(
+            self._entity_id,
+            self._router,
+            clock=self._clock,
+            new_seed=self._new_seed,
+            scope=scope,
+        )
 
     async def stage(
         self,
@@ -107,7 +130,7 @@ class EntityStages:
         repetition goes elsewhere, the stage cannot be published: `publish` refuses a piece that
         exists twice.
         """
-        name = _encoded(stage, "The name of a stage", STAGE_NAME_CHARACTERS_MAX)
+        [name] = self._names([stage]).values()
         if not 0 <= piece <= PIECE_MAX:
             raise Refused(INVALID_ARGUMENT, f"The number of a piece must be from 0 to {PIECE_MAX}.")
         await self._with_a_map(lambda: self._stage(stage, name, piece, messages, lifetime_ms))
@@ -200,14 +223,14 @@ class EntityStages:
         (BATCH_DIFFERS), and the stages are kept. A producer that publishes `is_once` must `forget`
         itself afterwards.
         """
-        name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
+        name = self._producer(producer)
         if not 0 <= batch <= BATCH_MAX:
             raise Refused(INVALID_ARGUMENT, f"The number of a batch must be from 0 to {BATCH_MAX}.")
         told = b""
         if fingerprint:
             told = _encoded(fingerprint, "A fingerprint", FINGERPRINT_CHARACTERS_MAX)
         publication = Publication(name, batch, told, is_once=is_once)
-        counts = {stage: stages[text] for text, stage in _names(stages).items()}
+        counts = {stage: stages[text] for text, stage in self._names(stages).items()}
         return await self._with_a_map(lambda: self._publish_once(producer, publication, counts))
 
     async def _publish_once(
@@ -239,15 +262,15 @@ class EntityStages:
 
         A name that ends in a slash means all stages whose names begin with it.
         """
-        return spread(await self._all(DropStages(list(_names(stages).values()))), done)
+        return spread(await self._all(DropStages(list(self._names(stages).values()))), done)
 
     async def prolong(self, stages: Sequence[str]) -> FragmentAnswers[Done]:
         """Keep stages, named as for `discard`, for their whole lifetime from now on."""
-        return spread(await self._all(ProlongStages(list(_names(stages).values()))), done)
+        return spread(await self._all(ProlongStages(list(self._names(stages).values()))), done)
 
     async def forget(self, producer: str) -> None:
         """A producer that published once knows that, and will not ask again."""
-        name = _encoded(producer, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
+        name = self._producer(producer)
         ports = [self._router.ports[index] for index in self._router.path_of_key(producer)]
         failure = failure_of(await ask_all([to_port(port, ForgetProducer(name)) for port in ports]))
         if failure is not None:
@@ -381,6 +404,18 @@ class EntityStages:
         home = (self._entity_id, self._router.numbers[index])
         return TransactionPart(self._router.ports[index], home, work)
 
+    def _names(self, stages: Mapping[str, int] | Sequence[str]) -> dict[str, bytes]:
+        if len(stages) > STAGES_MAX:
+            raise Refused(
+                INVALID_ARGUMENT,
+                f"The request names {len(stages)} stages; at most {STAGES_MAX} are allowed.",
+            )
+        what, most = "The name of a stage", STAGE_NAME_CHARACTERS_MAX
+        return {stage: self._scope + _encoded(stage, what, most) for stage in stages}
+
+    def _producer(self, name: str) -> bytes:
+        return self._scope + _encoded(name, "The name of a producer", PRODUCER_NAME_CHARACTERS_MAX)
+
     async def _all(self, command: Command) -> dict[int, Answer]:
         answers = await ask_all([to_port(port, command) for port in self._router.ports])
         return dict(zip(self._router.numbers, answers, strict=True))
@@ -406,7 +441,7 @@ class _Found:
         if (stage, piece) in self._unkeyed:
             raise Refused(
                 STAGE_LOST,
-                f"Piece {piece // 2} of stage '{stage.decode()}' is in two fragments, because "
+                f"Piece {piece // 2} of stage '{_text(stage)}' is in two fragments, because "
                 "one was away when the piece was repeated: discard the stage, and stage it "
                 "again.",
             )
@@ -420,7 +455,7 @@ class _Found:
             if count != expected:
                 raise Refused(
                     STAGE_LOST,
-                    f"Stage '{stage.decode()}' has {count} messages, not {expected}: its "
+                    f"Stage '{_text(stage)}' has {count} messages, not {expected}: its "
                     "lifetime ended, or it was published or discarded. Stage the messages "
                     "again.",
                 )
@@ -439,19 +474,14 @@ def _batch_key(publication: Publication) -> bytes:
 def _under_way(publication: Publication, left_bytes: int, what: str) -> Refused:
     return Refused(
         BEING_PUBLISHED,
-        f"Batch {publication.batch} of '{publication.producer.decode()}' is being published: "
+        f"Batch {publication.batch} of '{_text(publication.producer)}' is being published: "
         f"{left_bytes} bytes {what}. Ask again in a moment.",
     )
 
 
-def _names(stages: Mapping[str, int] | Sequence[str]) -> dict[str, bytes]:
-    if len(stages) > STAGES_MAX:
-        raise Refused(
-            INVALID_ARGUMENT,
-            f"The request names {len(stages)} stages; at most {STAGES_MAX} are allowed.",
-        )
-    what = "The name of a stage"
-    return {stage: _encoded(stage, what, STAGE_NAME_CHARACTERS_MAX) for stage in stages}
+def _text(name: bytes) -> str:
+    """The name that the client gave."""
+    return name.rpartition(_SCOPE_END)[2].decode()
 
 
 def _encoded(name: str, what: str, characters_max: int) -> bytes:

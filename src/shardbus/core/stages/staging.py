@@ -453,4 +453,6 @@ def _check_stage(command: Stage) -> None:
 
 
 def _said(name: bytes) -> str:
-    return f"'{name.decode('utf-8', 'replace')}'"
+    # Without the scope of a subscription, which ends in a byte that is in no text.
+    text = name.rpartition(b"\xff")[2].decode("utf-8", "replace")
+    return f"'{text}'"

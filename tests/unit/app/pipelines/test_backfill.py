@@ -67,6 +67,15 @@ def test_a_bus_that_starts_again_reads_the_backfill_that_it_stored(tmp_path: Pat
     assert intent is Intent.RUN
 
 
+def test_a_stored_definition_names_no_other_directory() -> None:
+    """A file of the data directory may have been edited, or be of another server."""
+    document = Definition("refill", backfill(), "i").to_document()
+
+    for change in ({"path": "../../etc"}, {"path": "/etc"}, {"incarnation": "i/../../../etc"}):
+        with refusal_of(INVALID_ARGUMENT, next(iter(change))):
+            definition_from({**document, **change})
+
+
 @pytest.mark.parametrize("wrong", ["path", "format", "archive"])
 def test_its_capture_alone_says_where_the_history_is(wrong: str) -> None:
     given = {"kind": "backfill", "entity": LATE, "from_pipeline": "archive", wrong: "delta"}

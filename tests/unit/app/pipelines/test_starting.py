@@ -17,7 +17,9 @@ from shardbus.app.pipelines.driver_inputs import (
     missing_libraries,
 )
 from shardbus.app.pipelines.entities import BusEntities
+from shardbus.app.pipelines.known import check_unclaimed
 from shardbus.app.pipelines.replay import Replay
+from shardbus.app.pipelines.sql import Sql
 from shardbus.app.server.settings import load
 from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND
 from shardbus.core.limits import LEASE_MS_DEFAULT
@@ -108,6 +110,30 @@ def test_the_claims_of_a_pipeline_that_does_not_run_are_kept_for_it(
 
     web.loop.pass_time(LEASE_MS_DEFAULT / 1000)
     assert web.take("q").body == b"one"
+
+
+def test_the_claims_of_a_pipeline_are_kept_on_every_entity_that_it_reads(
+    web: MessagesWeb, entities: BusEntities
+) -> None:
+    """P11: what was cut off in its batch is not received by others before the batch is repeated."""
+    query = "select body from messages union all select body from more"
+    both = Definition(
+        "both",
+        Sql(kind="sql", entity="q", entities="more=more, gone=gone", path="p", query=query),
+        "i",
+    )
+    me = {"reader": both.task.reader("both"), "owner": "driver"}
+    web.create("more")
+    web.put("more", {"body": "one"})
+    web.post("more/readers/open", **me)
+    web.post("more/readers/claim", **me, claims=[{"fragment": 0, "ordinal": 1, "count_max": 9}])
+
+    for _ in range(3):
+        web.loop.pass_time(LEASE_MS_DEFAULT / 1000 - 1)
+        assert web.run(entities.hold_claims(both)) == 1
+    assert web.take("more").status == 204
+    with refusal_of(NOT_ALLOWED, "both", "1 messages"):
+        web.run(check_unclaimed(entities, both))
 
 
 def test_a_reader_that_is_not_there_does_not_keep_a_pipeline(

@@ -113,8 +113,9 @@ def test_a_session_is_held_between_requests_after_a_repartition(web: Web) -> Non
     held = {"session_lock_token": token}
     ask(web, f"{QUEUE}/messages/receive", {"session_id": "A"}, status=HTTPStatus.GONE)
     ask(web, f"{QUEUE}/sessions/renew", dict(held))
-    wrong: dict[str, object] = {"session_lock_token": f"{token}.x"}
-    ask(web, f"{QUEUE}/sessions/renew", wrong, status=HTTPStatus.BAD_REQUEST)
+    for wrong in (f"{token}.x", ".".join([token] * 500)):
+        forged: dict[str, object] = {"session_lock_token": wrong}
+        ask(web, f"{QUEUE}/sessions/renew", forged, status=HTTPStatus.BAD_REQUEST)
     ask(web, f"{QUEUE}/sessions/release", dict(held))
     shown = ask(web, f"{QUEUE}/sessions/show", {"session_id": "A"})
 

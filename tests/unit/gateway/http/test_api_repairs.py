@@ -38,6 +38,11 @@ def _bury(desk: Desk, *bodies: str, entity: str = "q") -> list[int]:
     return sorted(one["sequence_number"] for one in received)
 
 
+def _array(found: object) -> list[Json]:
+    assert isinstance(found, list)
+    return found
+
+
 def _messages(desk: Desk, entity: str = "q") -> list[Json]:
     found = desk.call("POST", f"entities/{entity}/messages/search", {"count": 100})["messages"]
     assert isinstance(found, list)
@@ -315,6 +320,20 @@ def test_what_was_redriven_and_not_received_becomes_a_dead_letter_again(desk: De
     ]
     again = desk.wait(desk.begin("q", "undo", mark="m1"))
     assert (again["state"], again["done"]) == ("done", 0)
+
+
+def test_what_was_received_after_a_redrive_and_resubmitted_is_not_undone(desk: Desk) -> None:
+    """P7: the letter is there for another reason than the first job knew."""
+    numbers = _bury(desk, "a")
+    desk.wait(desk.begin(f"q{DEAD}", "resubmit", selection={"numbers": numbers}, mark="m1"))
+    [one] = _array(desk.call("POST", "entities/q/messages/receive", {"count": 1})["messages"])
+    failed = {"action": "dead_letter", "lock_tokens": [one["lock_token"]], "reason": "again"}
+    desk.call("POST", "entities/q/messages/settle", failed)
+    desk.wait(desk.begin(f"q{DEAD}", "resubmit"))
+
+    job = desk.wait(desk.begin("q", "undo", mark="m1"))
+
+    assert (job["done"], len(_messages(desk)), _messages(desk, f"q{DEAD}")) == (0, 1, [])
 
 
 def test_a_mark_that_a_sender_wrote_is_harmless(desk: Desk) -> None:

@@ -226,6 +226,21 @@ def test_a_job_of_a_killed_server_says_that_it_did_more_than_it_counted(desk: De
     assert (killed["done"], len(list(map(str, killed["warnings"])))) == (0, 1)  # type: ignore[call-overload]  # a list
 
 
+@pytest.mark.parametrize("action", ["delete", "resubmit"])
+def test_a_job_that_is_stopped_within_a_chunk_says_that_it_may_have_done_more(
+    desk: Desk, action: str
+) -> None:
+    """The chunk is stored after the end of the run, and its messages are not found again."""
+    desk.bury("q", 2 * CHUNK_COUNT)
+    job = desk.begin(f"q{DEAD}", action)
+    desk.pass_s(0.007)
+    desk.restart()
+    ended = desk.wait(job)
+
+    assert (ended["state"], ended["done"]) == ("done", CHUNK_COUNT)
+    assert len(list(map(str, ended["warnings"]))) == 1  # type: ignore[call-overload]  # a list
+
+
 @pytest.mark.parametrize("is_chosen", [False, True])
 def test_a_job_waits_while_its_target_is_full_and_goes_on_when_there_is_room(
     desk: Desk, is_chosen: bool

@@ -74,6 +74,23 @@ def test_a_stage_for_a_subscription_reaches_no_other(api: MessagesWeb) -> None:
     assert (shown(api, EU), shown(api, US)) == (["a", "b"], [])
 
 
+def test_a_key_of_one_subscription_reaches_no_stage_of_another(api: MessagesWeb) -> None:
+    """Names of stages and producers can be guessed; a subscription has its own."""
+    foreign = api.token("sb://shardbus/news/Subscriptions/us")
+    stage(api, EU, ["a"])
+    named = {"stages": ["one"]}
+    early = {"producer": "p", "batch": 9, "stages": [{"stage": "one", "count": 1}]}
+    later = {"producer": "p", "batch": 9, "stages": []}
+
+    for path, body in (("discard", named), ("publish", early), ("publish", later)):
+        target = f"/api/v1/entities/{US}/stages/{path}"
+        api.fetch("POST", target, json.dumps(body).encode(), token=foreign)
+
+    assert shown(api, EU) == []
+    assert publish(api, EU, 1) == {"is_new": True, "count": 1}
+    assert (shown(api, EU), shown(api, US)) == (["a"], [])
+
+
 def test_rules_are_not_asked_about_what_is_put_into_a_subscription(api: MessagesWeb) -> None:
     api.subscribe("news", "none", [sql_rule("no", "1 = 0")])
     stage(api, "news%2FSubscriptions%2Fnone", ["a"])

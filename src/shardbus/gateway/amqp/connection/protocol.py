@@ -37,7 +37,7 @@ from shardbus.core.message import NEVER_MS
 from shardbus.core.namespace.address import host_of
 from shardbus.core.namespace.entity import Entity
 from shardbus.gateway.admission.amqp import STRANGER_BYTES_MAX, AmqpAdmission
-from shardbus.gateway.amqp.connection.failures import with_tracking
+from shardbus.gateway.amqp.connection.failures import forced, inactive, with_tracking
 from shardbus.gateway.amqp.links.attach import Attacher, Shared
 from shardbus.gateway.amqp.links.inbound import Inbound
 from shardbus.gateway.amqp.links.outbound import WAITING_BYTES_MAX, Outbound
@@ -143,12 +143,11 @@ class AmqpProtocol(asyncio.Protocol):
         self._look_soon()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_deaf:
+            return
         if self._is_stranger and not self._admission.hear(self, len(data)):
-            self.close(
-                _forced(
-                    f"The client sent more than {STRANGER_BYTES_MAX} bytes before it put a token."
-                )
-            )
+            text = f"The client sent more than {STRANGER_BYTES_MAX} bytes before it put a token."
+            self.close(forced(text))
             return
         was_held_up = self._connection.waiting_bytes >= WAITING_BYTES_MAX
         self._handle(self._connection.receive(data, self._monotonic_ms()))
@@ -280,7 +279,7 @@ class AmqpProtocol(asyncio.Protocol):
     def end_holding(self) -> None:
         """Drop incomplete messages, because others need the room (holdings.Holder)."""
         self.close(
-            _forced(
+            forced(
                 "The incomplete messages of all connections together are too large, and this "
                 "connection has held the most for the longest time: send its messages again, "
                 "one after another."
@@ -310,6 +309,10 @@ class AmqpProtocol(asyncio.Protocol):
         log.info(
             "connection closed: clients together have too much unread output, and this one the most"
         )
+        self.cut_off()
+
+    def cut_off(self) -> None:
+        """Close without sending what is left."""
         if self._transport is not None:
             self._is_leaving = True
             self._transport.abort()
@@ -321,22 +324,37 @@ class AmqpProtocol(asyncio.Protocol):
 
     @property
     def is_answering(self) -> bool:
-        """Whether something that the client sent has no answer yet."""
+        """Whether something that the client sent has no answer yet; after our close: whether
+        something that was written has not left.
+        """
+        if self._is_leaving:
+            return self._transport is not None and self._transport.get_write_buffer_size() > 0
         is_storing = self._pending_bytes > 0 or self._unstored_settlements > 0
-        return not self._is_leaving and (is_storing or bool(self._requests))
+        return is_storing or bool(self._requests)
 
-    def close(self, error: AmqpError) -> None:
-        """Send a close and close the transport."""
-        self._connection.close(error)
-        self._hang_up()
-
-    def _hang_up(self) -> None:
-        """Close when the client has read the rest, or after a time limit."""
+    def close(self, error: AmqpError, *, lingers: bool = False) -> None:
+        """Send the answers of this turn and a close, and close the transport, or only our half."""
         self._flush()
-        if self._transport is None or self._transport.is_closing():
+        self._connection.close(error)
+        self._hang_up(lingers)
+
+    def _hang_up(self, lingers: bool = False) -> None:
+        """Close when the client has read the rest, or after a time limit.
+
+        Closing with unread input resets the connection, and the client may lose its answers: where
+        one half can be closed alone, `lingers` reads and drops input until the client has closed.
+        """
+        self._flush()
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return
         self._is_leaving = True
-        self._transport.close()
+        if lingers and transport.can_write_eof():
+            self.read_no_more()
+            transport.write_eof()
+            transport.resume_reading()
+        else:
+            transport.close()
         self._admission.wheel.put(self, GOODBYE_MS)
         # In the next turn: input that came together with the reason may still be processed.
         self._loop.call_soon(self._end_links)
@@ -408,12 +426,8 @@ class AmqpProtocol(asyncio.Protocol):
     def _start(self, request: Coroutine[object, object, None]) -> None:
         if self._are_requests_too_many():
             request.close()
-            self.close(
-                AmqpError(
-                    CONNECTION_FORCED,
-                    "Too many requests are waiting for answers: wait before you send more.",
-                )
-            )
+            text = "Too many requests are waiting for answers: wait before you send more."
+            self.close(AmqpError(CONNECTION_FORCED, text))
             return
         task = self._loop.create_task(request)
         self._requests.add(task)
@@ -522,7 +536,8 @@ class AmqpProtocol(asyncio.Protocol):
             for inbound in settling:
                 inbound.flush()
         output = self._connection.take_output()
-        if output and self._transport is not None and not self._transport.is_closing():
+        is_open = self._transport is not None and not self._transport.is_closing()
+        if output and self._transport is not None and is_open and not self._is_leaving:
             self._transport.write(output)
             if self._is_writing_paused:
                 self._is_unread = self._transport.get_write_buffer_size() > self._unread_bytes_max
@@ -564,9 +579,9 @@ class AmqpProtocol(asyncio.Protocol):
         elif self._attacher.is_linkless():
             limit_ms = LINKS_GONE_MS if self._had_link else NO_LINK_MS
             left_ms = self._linkless_since_ms + limit_ms - now_ms
-            text = _inactive(limit_ms)
+            text = inactive(limit_ms)
         if left_ms <= 0:
-            self.close(_forced(text))
+            self.close(forced(text))
         self._attacher.detach_idle(now_ms)
         return left_ms
 
@@ -582,14 +597,3 @@ class AmqpProtocol(asyncio.Protocol):
 
     def _monotonic_ms(self) -> int:
         return int(self._loop.time() * 1000)
-
-
-def _inactive(limit_ms: int) -> str:
-    return (
-        f"The connection was inactive for more than the allowed {limit_ms} milliseconds and is "
-        "closed by container 'LinkTracker'."
-    )
-
-
-def _forced(text: str) -> AmqpError:
-    return AmqpError(CONNECTION_FORCED, with_tracking(text))

@@ -22,8 +22,10 @@ from shardbus.gateway.amqp.links.receivers import RECEIVERS_MAX, ReceiverCounts
 from shardbus.gateway.amqp.transactions.open import TransactionRules
 from shardbus.gateway.readings import LINKS, MetricReading
 
-# How long a stop waits for answers to what clients have sent, and how often it looks.
+# How long a stop waits for answers to what clients have sent, and until they have left; how long
+# for clients to close their side; and how often it looks.
 ANSWERING_S: Final = 5.0
+GOODBYE_S: Final = 0.5
 ANSWERING_LOOK_S: Final = 0.02
 
 
@@ -50,6 +52,7 @@ class AmqpServer:
         self.admission = AmqpAdmission(bus.loop, connections_max)
         self._protocols: set[AmqpProtocol] = set()
         self.closed_connections = 0
+        self._is_stopping = False
         bus.namespace.subscribe(self)
         bus.namespace.watch_access(self.check_access_again)
 
@@ -58,6 +61,8 @@ class AmqpServer:
 
     def connected(self, protocol: AmqpProtocol) -> None:
         self._protocols.add(protocol)
+        if self._is_stopping:
+            protocol.read_no_more()
 
     def disconnected(self, protocol: AmqpProtocol) -> None:
         self._protocols.discard(protocol)
@@ -75,24 +80,36 @@ class AmqpServer:
         links = [MetricReading(LINKS, count, role=role) for role, count in by_role.items()]
         return [*links, *self._shared.counts.readings()]
 
-    async def answer_rest(self) -> None:
-        """Read no more, and return when all that was read has its answer, or after a while.
+    async def stop(self) -> None:
+        """Read no more, answer what was read, and close all connections; 5.5 s at most.
 
-        A client whose send is stored and not answered would send it again to another gateway.
+        A client whose send is stored and not answered would send it again to another gateway, where
+        new clients go, too: the ports are closed by now.
         """
+        self._is_stopping = True
         until_s = self._bus.loop.time() + ANSWERING_S
+        for protocol in list(self._protocols):
+            guarded(protocol.read_no_more)
+        await self._answered(until_s)
+        self.close()
+        await self._answered(until_s)
+        for _ in range(round(GOODBYE_S / ANSWERING_LOOK_S)):
+            if not self._protocols:
+                return
+            await asyncio.sleep(ANSWERING_LOOK_S)
+        for protocol in list(self._protocols):
+            guarded(protocol.cut_off)
+
+    async def _answered(self, until_s: float) -> None:
         while self._bus.loop.time() < until_s:
-            protocols = list(self._protocols)
-            for protocol in protocols:
-                guarded(protocol.read_no_more)
-            if not any(protocol.is_answering for protocol in protocols):
+            if not any(protocol.is_answering for protocol in self._protocols):
                 return
             await asyncio.sleep(ANSWERING_LOOK_S)
 
     def close(self) -> None:
         error = AmqpError(CONNECTION_FORCED, "The server is shutting down.")
         for protocol in list(self._protocols):
-            guarded(partial(protocol.close, error))
+            guarded(partial(protocol.close, error, lingers=True))
 
     def check_access_again(self) -> None:
         """End the links of whoever has lost the right that they live by."""

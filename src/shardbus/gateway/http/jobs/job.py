@@ -197,8 +197,8 @@ class Kept(Struct, kw_only=True):
     subscription_id: int = 0
     """The subscription that is the destination; 0: the destination is a queue or topic."""
     is_exact: bool = False
-    """Whether nothing was done after this state was stored, because the server shut down in
-    order.
+    """Whether nothing was done after this state was stored, because the server shut down in order,
+    and between two chunks.
     """
 
 

@@ -113,7 +113,8 @@ class Jobs:
         try:
             kept = await self._new.made(place, new, destination)
             for job_id in self._known.superfluous():
-                del self._known.by_id[job_id]
+                # Others make room, too, while files are removed.
+                self._known.by_id.pop(job_id, None)
                 await self._aside(partial(self._shelf.remove, job_id))
             await self._aside(partial(self._shelf.put, kept))
             self._known.by_id[kept.job.id] = kept

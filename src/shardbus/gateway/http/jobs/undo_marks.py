@@ -9,7 +9,7 @@ import json
 from typing import Final
 
 from shardbus.codec.decoder import ValueReader
-from shardbus.codec.encoder import encode_symbol, encode_text
+from shardbus.codec.encoder import NULL, encode_symbol, encode_text
 from shardbus.codec.errors import DecodeError
 from shardbus.core.message import Entry
 from shardbus.message.revision import Revision, revise
@@ -27,6 +27,15 @@ def marked(payload: bytes, mark: str, entry: Entry) -> bytes:
     told = json.dumps([mark, entry.reason or "", entry.description or ""])
     made = Revision()
     made.annotations[ANNOTATION] = encode_text(told)
+    return revise(payload, scan_message(payload), made)
+
+
+def unmarked(payload: bytes) -> bytes:
+    """The message without the mark of an earlier job."""
+    if ANNOTATION.encode() not in payload:
+        return payload
+    made = Revision()
+    made.annotations[ANNOTATION] = NULL
     return revise(payload, scan_message(payload), made)
 
 

@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 CHUNK_COUNT: Final = 100
 _INEXACT: Final = (
-    "The server was killed meanwhile: messages of the second before are done, but not counted."
+    "The server ended meanwhile: messages of the second before may be done, but not counted."
 )
 SAVE_MS: Final = 1_000
 RETRY_MS: Final = 1_000
@@ -128,6 +128,8 @@ class JobRun:
         self._is_only_numbered = only_numbers(kept.job.action, kept.job.selection) is not None
         self._ended: set[int] = set()
         """The part of the present chunk that was done before it failed and is repeated."""
+        self._is_ending_some = False
+        """Whether messages are being ended: an interruption now leaves them uncounted."""
         rate_max = kept.job.rate_max
         self._chunk_count = min(CHUNK_COUNT, rate_max) if rate_max else CHUNK_COUNT
         self._due_s = 0.0
@@ -164,7 +166,7 @@ class JobRun:
                 self._check_stop()
         finally:
             try:
-                await self._save(is_exact=True)
+                await self._save(is_exact=not self._is_ending_some)
             finally:
                 self._storage.close()
 
@@ -289,7 +291,9 @@ class JobRun:
                 # Before the messages are removed.
                 await self._storage.sync()
             for share in _by_fragment(place.handle, locked):
+                self._is_ending_some = True
                 skipped += await self._end(place, share)
+                self._is_ending_some = False
                 left = [each for each in left if each not in share]
         finally:
             if left:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
@@ -31,6 +32,8 @@ from shardbus.gateway.listening.peer import UNKNOWN, peer_of
 from shardbus.gateway.listening.websocket import WebSockets
 from shardbus.gateway.listening.websocket_handshake import hints, is_websocket_path
 
+log = logging.getLogger(__name__)
+
 CONNECTIONS_MAX: Final = 1000
 REQUEST_MS_MAX: Final = 30_000
 """From the first byte of a request to its last."""
@@ -46,6 +49,8 @@ OWN_BODY_BYTES_MIN: Final = 64 * 1024
 """A longer body of known length is collected here: h11 would copy it four times."""
 LONG_PIECE_BYTES_MIN: Final = 4 * 1024
 """A piece of a body that is kept as it came."""
+ANSWER_REST_MS_MAX: Final = 5_000
+"""At the end of serving: how long the answers under way may take."""
 GOODBYE_MS_MAX: Final = 500
 """At the end of serving: how long clients may take to close their side."""
 
@@ -61,7 +66,7 @@ class HttpGateway:
     """All HTTP connections of a process; `connection` is the protocol factory.
 
     It serves while its `async with` block lasts: leaving it closes idle connections and lets
-    requests under way end.
+    requests under way end, for some seconds: a broker that hangs must not hold the process.
     """
 
     def __init__(
@@ -96,8 +101,15 @@ class HttpGateway:
         if isinstance(error, asyncio.CancelledError):
             await self._tasks.__aexit__(kind, error, trace)
         else:
-            await self._tasks.__aexit__(None, None, None)
+            await self._end_requests()
         await self._wait_until_gone()
+
+    async def _end_requests(self) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_REST_MS_MAX / 1000):
+                await self._tasks.__aexit__(None, None, None)
+        except TimeoutError:
+            log.warning("requests without an answer after %d ms are cut off", ANSWER_REST_MS_MAX)
 
     def connection(self) -> HttpConnection:
         """A protocol for one accepted connection."""

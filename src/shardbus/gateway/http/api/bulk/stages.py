@@ -11,6 +11,7 @@ from typing import Annotated, Final, TypeVar, final
 
 from msgspec import Meta, Struct
 
+from shardbus.broker.operations.staging import EntityStages
 from shardbus.codec.errors import DecodeError
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
 from shardbus.core.limits import (
@@ -203,7 +204,7 @@ class StagePages:
         )
         now_ms = self._places.bus.clock.now_ms()
         fragments = handle.router.present_count
-        content = self._whole(call, handle.entity, piece)
+        content = self._whole(call, target, piece)
         if content is None:
             return StagedPiece(stage=call.rule, piece=piece, count=0, fragments=fragments)
         past = call.query.integer("past", 0, PAST_MAX)
@@ -217,16 +218,17 @@ class StagePages:
         for position, message in enumerate(messages):
             target.address(message, numbers[position] if numbers else 0)
         self._places.pay(len(messages))
-        await handle.staging.stage(call.rule, piece, messages, lifetime_ms=lifetime_ms)
+        await _staging(target).stage(call.rule, piece, messages, lifetime_ms=lifetime_ms)
         return StagedPiece(stage=call.rule, piece=piece, count=len(messages), fragments=fragments)
 
-    def _whole(self, call: Call[Nothing], entity: Entity, piece: int) -> bytes | None:
+    def _whole(self, call: Call[Nothing], target: SendPlace, piece: int) -> bytes | None:
         """The piece; None while parts of it are missing."""
         parts = call.query.integer("parts", 1, PARTS_MAX, least=1)
         part = call.query.integer("part", 0, PARTS_MAX)
         if parts == 1:
             return call.request.body
-        key = _client_of(call), entity.entity_id, call.rule, piece
+        entity = target.handle.entity
+        key = _client_of(call), (target.subscription or entity).entity_id, call.rule, piece
         size_max = entity.spec.message_kb_max * 1024
         return self._parts.add(key, part, parts, call.request.body, size_max)
 
@@ -248,27 +250,29 @@ class StagePages:
         return target
 
     async def _publish(self, call: Call[Publication]) -> Published:
-        handle, body = self._target(call).handle, call.body
+        staging, body = _staging(self._target(call)), call.body
         chosen = {one.stage: one.count for one in body.stages}
-        is_new = await handle.staging.publish(
+        is_new = await staging.publish(
             body.producer, body.batch, chosen, fingerprint=body.fingerprint, is_once=body.once
         )
         return Published(is_new=is_new, count=sum(chosen.values()) if is_new else 0)
 
     async def _forget(self, call: Call[DoneProducer]) -> ForgottenProducer:
-        handle = self._target(call).handle
-        await handle.staging.forget(call.body.producer)
+        await _staging(self._target(call)).forget(call.body.producer)
         return ForgottenProducer(producer=call.body.producer)
 
     async def _discard(self, call: Call[NamedStages]) -> StagesTold:
-        handle = self._target(call).handle
-        await handle.staging.discard(call.body.stages)
+        await _staging(self._target(call)).discard(call.body.stages)
         return StagesTold(stages=len(call.body.stages))
 
     async def _prolong(self, call: Call[NamedStages]) -> StagesTold:
-        handle = self._target(call).handle
-        await handle.staging.prolong(call.body.stages)
+        await _staging(self._target(call)).prolong(call.body.stages)
         return StagesTold(stages=len(call.body.stages))
+
+
+def _staging(target: SendPlace) -> EntityStages:
+    staging, only = target.handle.staging, target.subscription
+    return staging if only is None else staging.of_subscription(only.entity_id)
 
 
 def _past_numbers(content: bytes, count: int) -> list[int]:

@@ -24,6 +24,7 @@ from shardbus.core.messages.command import (
 from shardbus.core.messages.command import Settled as SettledLocks
 from shardbus.core.messages.settling import LOCK_LOST_TEXT
 from shardbus.core.properties import pack
+from shardbus.core.sequence import fragment_of_token
 from shardbus.core.sessions.command import SessionAccepted
 from shardbus.gateway.http.api.call import Call
 from shardbus.gateway.http.api.messages.batch_receiver import (
@@ -53,7 +54,7 @@ from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces, read_tok
 from shardbus.gateway.http.messaging.head_receiver import release
 from shardbus.gateway.http.moment import format_moment
 from shardbus.gateway.http.server import counts as count_of
-from shardbus.gateway.http.server.refusal import invalid
+from shardbus.gateway.http.server.refusal import invalid, shown
 
 _HOW: Final = {
     "complete": COMPLETE,
@@ -263,7 +264,11 @@ def _session_token_text(token: bytes) -> str:
 
 
 def _session_token(text: str) -> bytes:
-    return b"".join([read_token(each, "session_lock_token") for each in text.split(".")])
+    tokens = [read_token(each, "session_lock_token") for each in text.split(".")]
+    if len({fragment_of_token(token) for token in tokens}) < len(tokens):
+        # Work for each of them would have no bound but that of the text.
+        raise invalid(f"session_lock_token is {shown(text)}, which names a fragment twice.")
+    return b"".join(tokens)
 
 
 def _command(body: Settlement, tokens: list[bytes]) -> Settle:

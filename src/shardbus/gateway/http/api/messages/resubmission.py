@@ -18,11 +18,12 @@ from shardbus.broker.operations.asking import failure_of
 from shardbus.broker.operations.transactions import TransactionPart, Transactor
 from shardbus.codec.errors import DecodeError
 from shardbus.core.errors import Refused, Unavailable
-from shardbus.core.message import Message
+from shardbus.core.message import MAIN_LINE, Message
 from shardbus.core.messages.command import COMPLETE, Delivery, Settle
 from shardbus.core.transactions.command import Work
 from shardbus.gateway.http.api.messages.batch_receiver import BatchReceiver
 from shardbus.gateway.http.api.messages.message import modified_payload, time_to_live_ms
+from shardbus.gateway.http.jobs.marks import unmarked
 from shardbus.gateway.http.messaging.head_receiver import release
 from shardbus.message.sections import scan_message
 
@@ -172,12 +173,15 @@ def message_again(
 ) -> Message | None:
     """The message as its sender wrote it, with its full time to live; None if it is unreadable.
 
-    `change` modifies the payload.
+    `change` modifies the payload. A dead letter that an earlier job redrove has been received since
+    then, so an undo of that job must not find it.
     """
     try:
         payload = modified_payload(delivery.entry, delivery.payload or b"")
         if change is not None:
             payload = change(payload)
+        if delivery.entry.line != MAIN_LINE:
+            payload = unmarked(payload)
         head = scan_message(payload)
     except DecodeError:
         return None
