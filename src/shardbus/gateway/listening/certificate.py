@@ -18,13 +18,13 @@ from shardbus.broker.clock import Clock
 from shardbus.core.errors import Unavailable
 from shardbus.gateway.listening.listener import Protocols
 from shardbus.gateway.listening.tls import read_file, server_context
+from shardbus.stores.base.files import stamp_of
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 10
 EXPIRY_WARNED_DAYS: Final = 30
 
-Stamp = tuple[tuple[int, int, int], ...]
 FindFiles = Callable[[], tuple[Path, Path]]
 """Finds the files of the certificate and of its key; it may create them first."""
 
@@ -126,19 +126,6 @@ def _check_key(certificate: x509.Certificate, path: Path, certificate_path: Path
 
 def _unreadable(what: str, path: Path, error: OSError) -> Unavailable:
     return Unavailable(f"The {what} {path} cannot be read: {error.strerror or error}.")
-
-
-def stamp_of(*paths: Path) -> Stamp:
-    """A value that changes if a file is written or replaced, even if its path is a link."""
-    stamps: list[tuple[int, int, int]] = []
-    for path in paths:
-        try:
-            about = path.stat()
-        except OSError:
-            stamps.append((0, 0, 0))
-        else:
-            stamps.append((about.st_ino, about.st_mtime_ns, about.st_size))
-    return tuple(stamps)
 
 
 def _day(moment: datetime) -> str:

@@ -19,8 +19,8 @@ from shardbus.stores.base.backup import Copyable, Snapshot, Watch
 from shardbus.stores.base.bulk import BulkSource
 from shardbus.stores.base.catalogue import KeptCatalogue
 from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
+from shardbus.stores.base.leased import LeasedRow
 from shardbus.stores.base.move_mark import Mark
-from shardbus.stores.base.pipelines import PipelineRow
 from shardbus.stores.base.store import MessageStore
 from shardbus.stores.base.tally import StoreTally
 
@@ -85,7 +85,7 @@ class Stores(Protocol):
 
     def has_catalogue(self) -> bool: ...
 
-    def pipelines(self) -> list[PipelineRow]:
+    def pipelines(self) -> list[LeasedRow]:
         """The pipelines of a cluster; those of a single server are files of its data directory."""
         ...
 

@@ -12,9 +12,9 @@ from typing import final
 from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, Watch
 from shardbus.stores.base.bulk import BulkSource
 from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
+from shardbus.stores.base.leased import LeasedRow
 from shardbus.stores.base.move_mark import Mark
 from shardbus.stores.base.package import Site
-from shardbus.stores.base.pipelines import PipelineRow
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.base.tally import StoreTally
 from shardbus.stores.memory.catalogue import MemoryCatalogue
@@ -69,7 +69,7 @@ class MemoryStores:
     def has_catalogue(self) -> bool:
         return self._catalogue is not None
 
-    def pipelines(self) -> list[PipelineRow]:
+    def pipelines(self) -> list[LeasedRow]:
         return []
 
     def refuse_other_builds(self) -> None:

@@ -11,9 +11,9 @@ from typing import final
 from shardbus.stores.base.backup import CATALOGUE_NAME, Snapshot, Watch, broker_name, copy_name
 from shardbus.stores.base.check import CatalogueReport, Damage, Progress, Repaired, StoreReport
 from shardbus.stores.base.cluster import Making, SeenStores
+from shardbus.stores.base.leased import LeasedRow
 from shardbus.stores.base.move_mark import Mark, common_mark
 from shardbus.stores.base.package import Site
-from shardbus.stores.base.pipelines import PipelineRow
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.base.tally import StoreTally
 from shardbus.stores.postgres.bulk import PostgresBulk
@@ -33,6 +33,7 @@ from shardbus.stores.postgres.copy import (
     catalogue_bytes,
     slot_bytes,
 )
+from shardbus.stores.postgres.leased import PIPELINE, PostgresTable
 from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.load import load_catalogue, load_store
 from shardbus.stores.postgres.move_mark import (
@@ -43,7 +44,6 @@ from shardbus.stores.postgres.move_mark import (
     refuse_filled,
     refuse_moved,
 )
-from shardbus.stores.postgres.pipelines import PostgresPipelines
 from shardbus.stores.postgres.schema import examine, prepare, settings_of
 from shardbus.stores.postgres.serving import keep_unserved
 from shardbus.stores.postgres.slots import Holding, KeptSlot, common_id, holdings, slot_of
@@ -88,16 +88,11 @@ class PostgresStores:
         with self._reading(self._all()[0]) as link:
             return examine(link, is_full=False) > 0 and has_namespace(link)
 
-    def pipelines(self) -> list[PipelineRow]:
-        address = self._all()[0]
-        with self._reading(address) as link:
+    def pipelines(self) -> list[LeasedRow]:
+        with self._reading(self._all()[0]) as link:
             if examine(link, is_full=False) < PIPELINES_SINCE:
                 return []
-        table = PostgresPipelines(address, "look")
-        try:
-            return table.rows()
-        finally:
-            table.close()
+            return PostgresTable(link, PIPELINE).rows()
 
     def refuse_other_builds(self) -> None:
         for address in self._addresses:

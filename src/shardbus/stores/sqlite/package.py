@@ -10,9 +10,9 @@ from typing import final
 from shardbus.stores.base.backup import CATALOGUE_NAME, Watch
 from shardbus.stores.base.check import CatalogueReport, Progress, Repaired, StoreReport
 from shardbus.stores.base.files import sync_directory
+from shardbus.stores.base.leased import LeasedRow
 from shardbus.stores.base.move_mark import ARRIVING, Mark
 from shardbus.stores.base.package import Site
-from shardbus.stores.base.pipelines import PipelineRow
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.base.tally import StoreTally
 from shardbus.stores.sqlite.bulk import BulkReader
@@ -59,7 +59,7 @@ class SqliteStores:
     def has_catalogue(self) -> bool:
         return self._catalogue.exists()
 
-    def pipelines(self) -> list[PipelineRow]:
+    def pipelines(self) -> list[LeasedRow]:
         return []
 
     def refuse_other_builds(self) -> None:

@@ -26,7 +26,7 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.remote.tls_words import tls_words
 from shardbus.broker.wire.codec import encode
 from shardbus.broker.wire.frames import Reject
-from shardbus.gateway.listening.certificate import Stamp, stamp_of
+from shardbus.stores.base.files import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
 

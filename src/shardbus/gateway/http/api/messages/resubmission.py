@@ -23,7 +23,7 @@ from shardbus.core.messages.command import COMPLETE, Delivery, Settle
 from shardbus.core.transactions.command import Work
 from shardbus.gateway.http.api.messages.batch_receiver import BatchReceiver
 from shardbus.gateway.http.api.messages.message import modified_payload, time_to_live_ms
-from shardbus.gateway.http.jobs.marks import unmarked
+from shardbus.gateway.http.jobs.undo_marks import unmarked
 from shardbus.gateway.http.messaging.head_receiver import release
 from shardbus.message.sections import scan_message
 
