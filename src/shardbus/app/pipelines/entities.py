@@ -24,12 +24,19 @@ class BusEntities:
         definition.task.check_entity(self._places)
 
     async def hold_claims(self, definition: Definition) -> int:
-        """Unavailable while some fragments cannot be asked."""
+        """Unavailable while some fragments cannot be asked; the others are renewed."""
         reader = definition.task.reader(definition.name)
         if not reader:
             return 0
-        entities = (definition.task.entity, *definition.task.more_entities)
-        return sum([await self._hold(definition, entity, reader) for entity in entities])
+        claimed, failure = 0, None
+        for entity in (definition.task.entity, *definition.task.more_entities):
+            try:
+                claimed += await self._hold(definition, entity, reader)
+            except Unavailable as error:
+                failure = error
+        if failure is not None:
+            raise failure
+        return claimed
 
     async def _hold(self, definition: Definition, entity: str, reader: str) -> int:
         try:
