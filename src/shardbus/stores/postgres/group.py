@@ -99,7 +99,7 @@ class GroupCommit:
             del self._waiting[: MEMBERS_MAX - 1]
         error: LinkLost | None = LinkLost("the commit of a group was interrupted")
         try:
-            if len(group) > 1:
+            if len(group) > 1 and self._has_connection():
                 self._send(group)
             error = None
         except LinkLost as lost:
@@ -110,13 +110,16 @@ class GroupCommit:
                 member.is_told.set()
             self._pass_on()
 
-    def _send(self, group: list[_Member]) -> None:
-        """Give the members of a group their answers; without an answer, nothing was stored."""
+    def _has_connection(self) -> bool:
+        """Whether there is one for the group: the server may have none left."""
         try:
             self._link.open()
         except StoreError:
-            # The server may have no connection left for the group, and each member has its own.
-            return
+            return False
+        return True
+
+    def _send(self, group: list[_Member]) -> None:
+        """Give the members of a group their answers; without an answer, nothing was stored."""
         calls: list[str] = []
         arguments: list[Argument] = []
         for member in group:
