@@ -53,7 +53,7 @@ class JobLines:
 
 @final
 class LeasedStorage:
-    """Of a job that this process owns. A `storing.Storage`.
+    """Of a job that this process owns. A `storing.JobStorage`.
 
     `report` is the last state that was saved: every beat repeats it, so a save that failed is made
     up for.

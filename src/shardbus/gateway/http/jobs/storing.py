@@ -15,7 +15,7 @@ class LeaseLost(Exception):
     """The job is another process's now: this one does nothing more about it."""
 
 
-class Storage(Protocol):
+class JobStorage(Protocol):
     """Of one run of one job. OSError, Unavailable or Refused when nothing can be stored; LeaseLost
     when the job belongs to another process.
     """
@@ -41,7 +41,7 @@ class Storage(Protocol):
 
 @final
 class FileStorage:
-    """A file beside the others of a shelf. A `Storage`."""
+    """A file beside the others of a shelf. A `JobStorage`."""
 
     def __init__(self, shelf: Shelf, aside: Aside) -> None:
         self._shelf = shelf

@@ -43,7 +43,7 @@ from shardbus.gateway.http.jobs.job import (
 )
 from shardbus.gateway.http.jobs.repairing import Unrepairable
 from shardbus.gateway.http.jobs.resending import Resender
-from shardbus.gateway.http.jobs.storing import LeaseLost, Storage
+from shardbus.gateway.http.jobs.storing import JobStorage, LeaseLost
 from shardbus.gateway.http.jobs.undo_marks import Grounds, grounds_of
 from shardbus.gateway.http.messaging.head_receiver import release
 
@@ -112,7 +112,7 @@ class JobRun:
         kept: Kept,
         places: EntityPlaces,
         transactor: Transactor,
-        storage: Storage,
+        storage: JobStorage,
     ) -> None:
         self._storage = storage
         self._kept = kept

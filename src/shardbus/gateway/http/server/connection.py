@@ -101,15 +101,12 @@ class HttpGateway:
         if isinstance(error, asyncio.CancelledError):
             await self._tasks.__aexit__(kind, error, trace)
         else:
-            await self._end_requests()
+            try:
+                async with asyncio.timeout(ANSWER_REST_MS_MAX / 1000):
+                    await self._tasks.__aexit__(None, None, None)
+            except TimeoutError:
+                log.warning("requests unanswered after %d ms are cut off", ANSWER_REST_MS_MAX)
         await self._wait_until_gone()
-
-    async def _end_requests(self) -> None:
-        try:
-            async with asyncio.timeout(ANSWER_REST_MS_MAX / 1000):
-                await self._tasks.__aexit__(None, None, None)
-        except TimeoutError:
-            log.warning("requests without an answer after %d ms are cut off", ANSWER_REST_MS_MAX)
 
     def connection(self) -> HttpConnection:
         """A protocol for one accepted connection."""
