@@ -113,7 +113,7 @@ def test_a_repair_rebuilds_the_record_of_a_journal_from_its_blocks(
         scalpel.flip_piece(other.fragment, LIFECYCLE_STAGE, 1)
 
     damages = check_store(path, lambda _: None).damages
-    assert ["lifecycle records" in damage.meaning for damage in damages] == [True, True]
+    assert [" of events" in damage.meaning for damage in damages] == [True, True]
     repair_store(path, lambda _: None)
 
     store = SqliteStore(path)

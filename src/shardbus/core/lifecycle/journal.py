@@ -12,7 +12,6 @@ segments, many at once.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Final, final
 
 from shardbus.core.fragment.change import Change, RecordChange, StageDrop, StagePut
@@ -26,7 +25,6 @@ from shardbus.core.lifecycle.rows import (
     RELEASE,
     UNKNOWN,
     Rows,
-    unpacked,
 )
 from shardbus.core.limits import (
     LIFECYCLE_BYTES_MAX,
@@ -84,15 +82,14 @@ class Journal:
         self._segments = list(zip(rest[0::3], rest[1::3], rest[2::3], strict=True))
         self._closed_bytes = sum([size_bytes for _, _, size_bytes in self._segments])
 
-    def recover(self, number: int, data: bytes) -> None:
+    def recover(self, number: int, size_bytes: int, at_ms: int) -> None:
         """Take over a stored block whose journal has lost its record, by ascending numbers."""
-        with suppress(ValueError):
-            self.at_ms = unpacked(data).at_ms[-1]
+        self.at_ms = at_ms
         if self.next == 1:
             self.first = number
-            self._opened_at_ms = self.at_ms
+            self._opened_at_ms = at_ms
         self.next = max(self.next, number + 1)
-        self._open_bytes += len(data) + _BLOCK_BYTES
+        self._open_bytes += size_bytes + _BLOCK_BYTES
         self._close_segment()
 
     # Noting.

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, final
 
 from shardbus.core.fragment.change import Counters, new_counters
 from shardbus.core.fragment.records import LIFECYCLE
 from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE, RECORD_KEY, Journal
+from shardbus.core.lifecycle.rows import unpacked
 from shardbus.core.message import MAIN_LINE, SET_ASIDE, Entry
 from shardbus.stores.base.check import Progress, Repaired
 from shardbus.stores.base.record import HOLE, SIZE_BYTES, is_whole
@@ -200,7 +202,8 @@ class Copy:
             if piece.stage == LIFECYCLE_STAGE:
                 journal = self._journals.setdefault(owner.local, Journal(None, 0, is_on=False))
                 if journal is not None:
-                    journal.recover(piece.piece, piece.data)
+                    at_ms = _last_ms(piece.data, journal.at_ms)
+                    journal.recover(piece.piece, len(piece.data), at_ms)
 
     def stray(self, owner: Owner | None, piece: FoundPiece) -> None:
         gone = "-1" if owner is None else str(piece.gone)
@@ -362,6 +365,13 @@ class Copy:
             self._connection.execute("COMMIT")
             self._connection.execute("BEGIN IMMEDIATE")
         return is_new
+
+
+def _last_ms(block: bytes, otherwise_ms: int) -> int:
+    """The moment of the last row of a block, unless another build made it."""
+    with suppress(ValueError):
+        return unpacked(block).at_ms[-1]
+    return otherwise_ms
 
 
 def _is_whole(piece: FoundPiece) -> bool:

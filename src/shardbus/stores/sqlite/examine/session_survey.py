@@ -24,7 +24,7 @@ _PROMISE_LOST: Final = (
     "the fragment cannot be loaded; a repair removes the record, and promises in it are not kept"
 )
 _JOURNAL_LOST: Final = (
-    "the fragment cannot be loaded; a repair rebuilds the record from the lifecycle records"
+    "the fragment cannot be loaded; a repair rebuilds the record from the blocks of events"
 )
 
 

@@ -12,7 +12,7 @@ from shardbus.stores.sqlite.examine.part_survey import PartSurvey, listed_parts
 from shardbus.stores.sqlite.examine.salvage import Row, Salvage, blob, integer
 
 _LOST: Final = "the stage of this piece can no longer be published and must be staged again"
-_EVENTS_LOST: Final = "its events are missing from the lifecycle records of the entity"
+_EVENTS_LOST: Final = "its events are missing from the records of events of the entity"
 
 
 @final
