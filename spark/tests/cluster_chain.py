@@ -29,6 +29,7 @@ from shardbus.stores.postgres.schema import settings_of
 from shardbus_spark.client import Client, connect
 from shardbus_spark.errors import ShardbusError
 from tests.chaos.cluster_show import GATEWAYS, Broker, brokers, gateways
+from tests.support.breaking import BreakingProxy
 from tests.support.postgres import PostgresServer
 from tests.support.postgres_pair import either, primary_and_standby
 from tests.support.queues import create_queue
@@ -51,9 +52,10 @@ class Chain:
 
     def __init__(
         self, directory: Path, servers: tuple[PostgresServer, PostgresServer],
-        members: list[Broker], served: list[Server], files: int,
+        members: list[Broker], served: list[Server], cables: list[list[BreakingProxy]], files: int,
     ) -> None:  # fmt: skip
         self.members = members
+        self._cables = dict(zip(GATEWAYS, cables, strict=True))
         self.books = Books(files * FILE_ROWS, SIZE_BYTES)
         self.sink_lives = 0
         self._files = files
@@ -122,6 +124,21 @@ class Chain:
             for each in stopped:
                 os.kill(each, signal.SIGCONT)
 
+    @contextmanager
+    def cut_off_owner(self) -> Iterator[None]:
+        """Keep the node that runs the pipeline from the databases until another one runs it; what
+        it had sent arrives at the end.
+        """
+        name = self.owner()
+        for cable in self._cables[name]:
+            cable.hold()
+        try:
+            self.wait(lambda: self.owner() not in ("", name), "a take-over of the pipeline")
+            yield
+        finally:
+            for cable in self._cables[name]:
+                cable.release()
+
     def finish(self) -> Verdict:
         """Wait until everything has arrived; what there is then."""
         self.wait(lambda: self._job.files_committed() >= self._files, "writing all rows")
@@ -175,10 +192,13 @@ def running_chain(directory: Path, files: int) -> Iterator[Chain]:
     """All of it, under way; at the end nothing runs any more."""
     with ExitStack() as running:
         servers = running.enter_context(primary_and_standby())
-        url = either(*servers)
-        members = running.enter_context(brokers(url, directory))
-        served = running.enter_context(gateways(url, directory))
-        chain = Chain(directory, servers, members, served, files)
+        cables = [
+            [running.enter_context(BreakingProxy(server.port)) for server in servers]
+            for _ in GATEWAYS
+        ]
+        members = running.enter_context(brokers(either(*servers), directory))
+        served = running.enter_context(gateways([either(*own) for own in cables], directory))
+        chain = Chain(directory, servers, members, served, cables, files)
         try:
             chain.start()
             yield chain

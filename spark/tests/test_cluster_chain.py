@@ -46,3 +46,19 @@ def test_rows_pass_once_while_a_node_sleeps_and_two_drivers_run(
 
     assert verdict.is_good, verdict
     assert verdict.found == FILES * FILE_ROWS
+
+
+@pytest.mark.release
+@pytest.mark.timeout(1800)
+def test_rows_pass_once_while_a_node_is_cut_off_from_the_databases(tmp_path: Path) -> None:
+    """R41, P2: its driver ends before another node runs one, and what it had sent comes late."""
+    with running_chain(tmp_path, FILES) as chain:
+        chain.wait_for_files(2)
+        with chain.cut_off_owner():
+            chain.wait_for_files(2)
+        chain.wait_for_files(2)
+
+        verdict = chain.finish()
+
+    assert verdict.is_good, verdict
+    assert verdict.found == FILES * FILE_ROWS

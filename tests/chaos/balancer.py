@@ -17,12 +17,14 @@ CHUNK_BYTES: Final = 65_536
 class Balancer:
     """Each connection goes to the first of `doors` that accepts it, and `at` is the first one."""
 
-    def __init__(self, doors: Sequence[int]) -> None:
-        self.port = free_port()
+    def __init__(self, doors: Sequence[int], host: str = HOST, port: int = 0) -> None:
+        """Without a port it listens at one that is free."""
+        self.host = host
+        self.port = port or free_port()
         self.at = doors[0]
         # How many connections each door has now.
         self.connections: Counter[int] = Counter()
-        self._doors = doors
+        self.doors = doors
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -37,7 +39,7 @@ class Balancer:
                 await self._serve(reader, writer)
             tasks.discard(task)
 
-        server = await asyncio.start_server(connected, HOST, self.port)
+        server = await asyncio.start_server(connected, self.host, self.port)
         try:
             yield
         finally:
@@ -47,7 +49,7 @@ class Balancer:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for door in sorted(self._doors, key=lambda door: door != self.at):
+        for door in sorted(self.doors, key=lambda door: door != self.at):
             try:
                 there = await asyncio.open_connection(HOST, door)
             except OSError:

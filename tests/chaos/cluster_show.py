@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
@@ -92,11 +92,12 @@ def brokers(url: str, directory: Path) -> Iterator[list[Broker]]:
 
 
 @contextmanager
-def gateways(url: str, directory: Path) -> Iterator[list[Server]]:
+def gateways(urls: Sequence[str], directory: Path) -> Iterator[list[Server]]:
+    """Each has its own way to the database."""
     started: list[Server] = []
     captured = str(directory / "captured")
     try:
-        for name in GATEWAYS:
+        for name, url in zip(GATEWAYS, urls, strict=True):
             lane = ("--capture-dir", captured, "--flight-port", str(free_port()))
             roles = ("--roles", "gateway,lane,pipelines", *lane)
             own = ("--store", url, "--name", name, "--slots", str(SLOTS), *roles)
@@ -175,7 +176,7 @@ def main() -> int:
             directory = Path(running.enter_context(made))
             url = either(*running.enter_context(primary_and_standby(root)))
             members = running.enter_context(brokers(url, directory))
-            served = running.enter_context(gateways(url, directory))
+            served = running.enter_context(gateways([url] * len(GATEWAYS), directory))
             lines = addresses(url, served, members)
             if not given.no_capture:
                 capture(served[0])

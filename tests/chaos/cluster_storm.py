@@ -213,8 +213,8 @@ class World:
                 node.start()
                 started.append(node)
             create_queue(self.door, QUEUE)
-            create_queue(self.door, SHARED, LockDuration=f"PT{LOCK_S:.0f}S")
-            create_queue(self.door, SESSIONS, RequiresSession="true")
+            create_queue(self.door, SHARED, LockDuration=f"PT{LOCK_S:.0f}S", Lifecycle="true")
+            create_queue(self.door, SESSIONS, RequiresSession="true", Lifecycle="true")
             self.holders = Holders(self.second, self._seed)
             wait_until_even(self.nodes, SLOTS, self.door)
             self.applications = Applications(self.door, self.door, again_s=self._again_s)
@@ -318,18 +318,22 @@ def judge(storm: Storm, book: Book, held: HolderBook) -> int:
     sent, locks = sum(map(len, book.accepted.values())), len(book.lost_locks)
     competed = sum(map(len, held.accepted.values()))
     told = f"{storm.count} faults, {sent} messages, {competed} to receivers that compete"
-    try:
-        book.check()
-        held.check()
-    except NotJudged as reason:
-        say(f"{told}, not judged: {reason}")
+    doubts: list[str] = []
+    for each in (book, held):
+        try:
+            each.check()
+        except NotJudged as reason:
+            doubts.append(str(reason))
+        except AssertionError as failure:
+            say(f"{told}: {failure}")
+            return 1
+    if doubts:
+        say(f"{told}, not judged: {'; '.join(doubts)}")
         return NOT_JUDGED
-    except AssertionError as failure:
-        say(f"{told}: {failure}")
-        return 1
     say(
         f"{told}, none lost, none twice, each key and session in order, one holder; {locks} locks "
-        f"lost, {len(held.interrupted)} receivers interrupted"
+        f"lost, {len(held.interrupted)} receivers interrupted, {held.unanswered()} completions "
+        "recorded and not answered"
     )
     return 0
 

@@ -1,7 +1,8 @@
 """Applications that compete: several receivers of one queue, and of the sessions of another.
 
 Every receipt and every settlement is written down with the moment at which it was begun and ended,
-so that the book can tell whether a message or a session ever had two holders.
+so that the book can tell whether a message or a session ever had two holders. The queues record the
+lifecycle of their messages: what an application was not told of a completion, the bus has stored.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from azure.servicebus.exceptions import (
 )
 
 from tests.chaos.nodes import Node, NotJudged
-from tests.chaos.open_messages import free_in, left_in
+from tests.chaos.open_messages import Recorded, free_in, left_in, recorded_in
 
 SHARED: Final = "shared"
 SESSIONS: Final = "sessions"
+QUEUES: Final = (SHARED, SESSIONS)
 LINES: Final = tuple(f"line-{number}" for number in range(4))
 RECEIVERS: Final = 3
 PAUSE_S: Final = 0.1
@@ -103,6 +105,8 @@ class HolderBook:
         # and which of them a new receiver got when those had ended. A text says why nobody knows.
         self.left: dict[tuple[str, int], str] | str = {}
         self.free: set[tuple[str, int]] | str = set()
+        # What the bus recorded; a text says why nobody knows.
+        self.recorded: Recorded | str = "nobody asked the bus"
 
     def received(self, sequence_number: int, receipt: Receipt) -> None:
         # Each queue has numbers of its own.
@@ -119,21 +123,57 @@ class HolderBook:
             if each.settled_s is not None
         )
 
-    def missing(self) -> list[tuple[str, int]]:
+    def open(self) -> list[tuple[str, int]]:
+        """Accepted, and neither answered nor recorded as completed."""
         done = self.completed()
-        # One whose completion was not answered may be completed all the same, and not come again.
-        unsure = {
+        recorded = self._recorded_names()
+        return [
+            (line, number)
+            for line, numbers in self.accepted.items()
+            for number in numbers
+            if not done[line, number] and not recorded[line, number]
+        ]
+
+    def missing(self) -> list[tuple[str, int]]:
+        """Open, and not in doubt."""
+        unsure = self.in_doubt()
+        return [name for name in self.open() if name not in unsure]
+
+    def in_doubt(self) -> set[tuple[str, int]]:
+        """One whose completion was not answered may be completed, and not come again."""
+        return {
             (each.line, each.number)
             for receipts in self.receipts.values()
             for each in receipts
             if each.settling_s is not None and each.settled_s is None and not each.is_lost
         }
+
+    def _recorded_names(self) -> Counter[tuple[str, int]]:
+        """How often each message was completed, as the bus recorded it."""
+        found: Counter[tuple[str, int]] = Counter()
+        if isinstance(self.recorded, Recorded):
+            for message, count in self.recorded.completed.items():
+                receipts = self.receipts.get(message, [])
+                for name in {(each.line, each.number) for each in receipts}:
+                    found[name] += count
+        return found
+
+    def unrecorded(self) -> list[tuple[str, int]]:
+        """Completions that were answered and have no record, although none is missing there."""
+        if isinstance(self.recorded, str):
+            return []
         return [
-            (line, number)
-            for line, numbers in self.accepted.items()
-            for number in numbers
-            if not done[line, number] and (line, number) not in unsure
+            (each.line, each.number)
+            for message, receipts in self.receipts.items()
+            for each in receipts
+            if each.settled_s is not None
+            and not self.recorded.completed[message]
+            and self.recorded.is_whole(message)
         ]
+
+    def unanswered(self) -> int:
+        """Messages whose completion the bus recorded, and told nobody."""
+        return len(self._recorded_names().keys() - self.completed().keys())
 
     def two_holders(self) -> list[str]:
         """Messages and sessions that two receivers had at the same time."""
@@ -185,19 +225,35 @@ class HolderBook:
         assert self.refused == [], f"sends failed for good: {self.refused[:5]}"
         two = self.two_holders()
         assert two == [], f"two receivers had the same at once: {two[:5]}"
-        twice = [name for name, count in self.completed().items() if count > 1]
-        assert twice == [], f"completed twice: {twice[:20]}"
+        for told in (self.completed(), self._recorded_names()):
+            twice = [name for name, count in told.items() if count > 1]
+            assert twice == [], f"completed twice: {twice[:20]}"
         stored = self.stored_twice()
         assert stored == [], f"stored twice: {stored[:20]}"
         unordered = self.unordered()
         assert unordered == [], f"the order of a session was not kept: {unordered[:20]}"
-        if missing := self.missing():
+        unrecorded = self.unrecorded()
+        assert unrecorded == [], f"completed and not recorded: {unrecorded[:20]}"
+        assert isinstance(self.recorded, str) or self.recorded.damaged == 0, "damaged records"
+        if missing := self.open() if isinstance(self.recorded, Recorded) else self.missing():
             if isinstance(self.left, dict):
-                lost = [name for name in missing if name not in self.left and not self.had(name)]
-                told = [self.story(name) for name in lost[:20]]
-                assert lost == [], f"accepted messages were lost: {'; '.join(told)}"
+                lost = [name for name in missing if name not in self.left and self._is_gone(name)]
+                told_of = [self.story(name) for name in lost[:20]]
+                assert lost == [], f"accepted messages were lost: {'; '.join(told_of)}"
             stories = "; ".join(self.story(name) for name in missing[:20])
             raise NotJudged(f"{len(missing)} not completed by those who compete: {stories}")
+
+    def _is_gone(self, name: tuple[str, int]) -> bool:
+        """Whether nobody can have completed an open message."""
+        if not self.had(name):
+            return True
+        if isinstance(self.recorded, str):
+            return False
+        return all(
+            self.recorded.is_whole(message)
+            for message, receipts in self.receipts.items()
+            if any((each.line, each.number) == name for each in receipts)
+        )
 
     def had(self, name: tuple[str, int]) -> list[Receipt]:
         """All receipts of a message."""
@@ -219,7 +275,12 @@ class HolderBook:
             return f"somewhere: {self.left}"
         if name not in self.left:
             # A completion whose answer was lost is tried again by the SDK, and finds no lock.
-            return "not in the queue" + (", perhaps completed" if self.had(name) else "")
+            if not self.had(name):
+                return "not in the queue"
+            if self._is_gone(name):
+                return "not in the queue, and its completion is not recorded"
+            why = self.recorded if isinstance(self.recorded, str) else "records are missing"
+            return f"not in the queue, perhaps completed ({why})"
         if not name[0].startswith(SHARED) or "dead-lettered" in self.left[name]:
             return self.left[name]
         if isinstance(self.free, str):
@@ -265,14 +326,14 @@ class Holders:
                 self._is_sending = False
                 await asyncio.wait(sending)
                 await self._drained()
-                if self.book.missing():
-                    queues = (SHARED, SESSIONS)
-                    self.book.left = await asyncio.to_thread(left_in, self._node.api(), queues)
+                self.book.left = await self._left()
                 self._is_receiving = False
                 await asyncio.wait(receiving, timeout=LOCK_S)
                 for task in receiving:
                     task.cancel()
-                if self.book.missing():
+                api = self._node.api()
+                self.book.recorded = await asyncio.to_thread(recorded_in, api, QUEUES)
+                if self.book.open():
                     self.book.free = await asyncio.to_thread(free_in, self._node.api(), SHARED)
 
     async def _drained(self) -> None:
@@ -283,6 +344,16 @@ class Holders:
             left = len(self.book.missing())
             if left < least:
                 least, until_s = left, time.monotonic() + DRAINED_S
+
+    async def _left(self) -> dict[tuple[str, int], str] | str:
+        """What the queues have when no message in doubt can come again."""
+        until_s = time.monotonic() + DRAINED_S
+        while True:
+            left = await asyncio.to_thread(left_in, self._node.api(), QUEUES)
+            doubted = self.book.in_doubt().intersection(self.book.open())
+            if isinstance(left, str) or not doubted & left.keys() or time.monotonic() > until_s:
+                return left
+            await asyncio.sleep(DRAIN_LOOK_S)
 
     def _client(self) -> ServiceBusClient:
         return ServiceBusClient.from_connection_string(

@@ -271,13 +271,16 @@ class Applications:
         receivers: Node | str,
         wait_s: float = 1.0,
         again_s: float | None = None,
+        authority: Path | None = None,
     ) -> None:
-        """At the gateway of a node, or where a connection string says.
+        """At the gateway of a node, or where a connection string says; `authority` signed its
+        certificate.
 
         The SDK repeats a receive that failed for `wait_s`, and fails then. After a send that failed
         it waits for `again_s`, by default for 1.6 s, and sends again.
         """
         self._again_s = again_s
+        self._authority = None if authority is None else str(authority)
         self._wait_s = wait_s
         self.book = Book()
         self._senders = _connection_string(senders)
@@ -365,10 +368,11 @@ class Applications:
             retry_mode="fixed",
             retry_backoff_factor=self._again_s,
             retry_total=20,
+            connection_verify=self._authority,
         )
 
     def _client(self, at: str) -> ServiceBusClient:
-        return ServiceBusClient.from_connection_string(at)
+        return ServiceBusClient.from_connection_string(at, connection_verify=self._authority)
 
     def _is_behind(self, key: str) -> bool:
         """Whether the receiver has so much to catch up with that the end would take long."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from azure.servicebus import ServiceBusMessage
@@ -61,10 +62,15 @@ class Ledger:
 class Work:
     """A sender and a receiver for each session."""
 
-    def __init__(self, at: Node | str, prefetched: int, count: int) -> None:
-        """At the gateway of a node, or at a connection string."""
+    def __init__(
+        self, at: Node | str, prefetched: int, count: int, authority: Path | None = None
+    ) -> None:
+        """At the gateway of a node, or at a connection string; `authority` signed its
+        certificate.
+        """
         self.ledger = Ledger()
         self._connection = at if isinstance(at, str) else at.connection_string
+        self._authority = None if authority is None else str(authority)
         self._prefetched = prefetched
         self._count = count
         self._is_sending = True
@@ -85,7 +91,9 @@ class Work:
             await asyncio.gather(*sending, *receiving)
 
     def _client(self) -> ServiceBusClient:
-        return ServiceBusClient.from_connection_string(self._connection)
+        return ServiceBusClient.from_connection_string(
+            self._connection, connection_verify=self._authority
+        )
 
     async def _send(self, session: str) -> None:
         client = self._client()

@@ -17,11 +17,13 @@ from typing import cast
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
+from shardbus.core.sequence import fragment_of
+from tests.chaos import open_messages
 from tests.chaos.cluster_storm import NAMES, NOT_JUDGED, Storm, World, judge
 from tests.chaos.databases import fill
 from tests.chaos.holders import SHARED, Hold, HolderBook, Receipt
 from tests.chaos.nodes import KEYS, PEEKED, QUEUE, Applications, Book, Node, NotJudged
-from tests.chaos.open_messages import free_in, left_in
+from tests.chaos.open_messages import Recorded, free_in, left_in, recorded_in
 from tests.support.queues import create_queue
 from tests.support.server import running_server
 
@@ -137,6 +139,86 @@ def test_a_message_that_nobody_received_and_no_queue_has_is_lost() -> None:
     with pytest.raises(AssertionError, match="shared-l:0"):
         book.check()
     assert judge(a_storm(), a_book(accepted=5, received=5), book) == 1
+
+
+def test_a_completion_whose_answer_was_lost_is_judged_by_the_record_of_it() -> None:
+    """The SDK tries it again on a new connection, and is told that the lock is lost."""
+    book = a_held_book(a_receipt("one", 3.0, is_lost=True))
+    assert judge(a_storm(), a_book(accepted=5, received=5), book) == NOT_JUDGED
+
+    book.recorded = Recorded(Counter({("sessions", 7): 1}))
+    assert judge(a_storm(), a_book(accepted=5, received=5), book) == 0
+    assert book.unanswered() == 1
+
+    book.recorded = Recorded(Counter({("sessions", 7): 2}))
+    with pytest.raises(AssertionError, match="twice"):
+        book.check()
+
+
+def test_what_was_received_and_is_neither_recorded_nor_left_is_lost() -> None:
+    """A completion that was not answered is no excuse."""
+    lock_lost = a_receipt("one", 3.0, is_lost=True)
+    broken = a_receipt("one", 3.0)
+    broken.settling_s, broken.is_left = 4.0, True
+    for receipt in (lock_lost, broken):
+        book = a_held_book(receipt)
+        book.recorded = Recorded(Counter({("sessions", 8): 1}))
+        with pytest.raises(AssertionError, match="lost"):
+            book.check()
+        book.left = {("sessions-s", 0): "in the queue"}
+        assert judge(a_storm(), a_book(accepted=5, received=5), book) == NOT_JUDGED
+
+
+def test_a_fragment_that_lacks_records_proves_no_loss() -> None:
+    book = a_held_book(a_receipt("one", 3.0, is_lost=True))
+    book.recorded = Recorded(incomplete={("sessions", 0)})
+    with pytest.raises(NotJudged, match="sessions-s:0"):
+        book.check()
+
+
+def test_a_completion_that_was_answered_and_is_not_recorded_is_told() -> None:
+    """P8"""
+    book = a_held_book()
+    book.recorded = Recorded()
+    assert book.unrecorded() == [("sessions-s", 0)]
+    with pytest.raises(AssertionError):
+        book.check()
+    book.recorded = Recorded(incomplete={("sessions", 0)})
+    book.check()
+
+
+def test_a_violation_is_told_also_where_the_other_book_is_not_judged() -> None:
+    open_book = a_book(accepted=5, received=3)
+    open_book.left = None
+    overlapping = a_held_book(a_receipt("one", 0.0), a_receipt("two", 5.0, (6.0, 7.0)))
+    assert judge(a_storm(), open_book, overlapping) == 1
+
+
+def test_recorded_completions_are_found_in_all_fragments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P8: page by page."""
+    monkeypatch.setattr(open_messages, "RECORDS", 3)
+    with running_server(tmp_path / "bus") as server:
+        create_queue(server, SHARED, EnablePartitioning="true", Lifecycle="true")
+        with ServiceBusClient.from_connection_string(server.connection_string) as client:
+            with client.get_queue_sender(SHARED) as sender:
+                for number in range(12):
+                    text = f"shared-l:{number}"
+                    sender.send_messages(ServiceBusMessage(text, partition_key=text))
+            completed: set[tuple[str, int]] = set()
+            with client.get_queue_receiver(SHARED) as receiver:
+                while len(completed) < 9:
+                    for message in receiver.receive_messages(max_wait_time=10)[:1]:
+                        receiver.complete_message(message)
+                        completed.add((SHARED, message.sequence_number or 0))
+
+        found = recorded_in(Node.api(cast(Node, server)), (SHARED,))
+
+    assert isinstance(found, Recorded)
+    assert found.completed == Counter(completed)
+    assert len({fragment_of(number) for _, number in completed}) > 1
+    assert found.incomplete == set() and found.damaged == 0
 
 
 def test_open_messages_are_found_in_both_lines_and_locked_ones_are_not_free(tmp_path: Path) -> None:

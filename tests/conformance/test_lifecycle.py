@@ -49,15 +49,20 @@ def page(server: Server, path: str) -> dict[str, object]:
 
 def table(server: Server, entity: str, rows: int = 1_000) -> Table:
     """All records of an entity, page by page."""
+    return table_after(server, entity, "0.0", rows)[0]
+
+
+def table_after(server: Server, entity: str, after: str, rows: int = 1_000) -> tuple[Table, str]:
+    """The records behind a position, page by page; and the position at their end."""
     found: Table = {}
-    after, is_end = "0.0", False
+    is_end = False
     while not is_end:
         shown = page(server, f"{entity}/lifecycle?after={after}&rows={rows}")
         columns, after, is_end = shown["columns"], str(shown["next"]), bool(shown["is_end"])
         assert isinstance(columns, dict)
         for name, values in columns.items():
             found.setdefault(name, []).extend(values)
-    return found
+    return found, after
 
 
 def events(server: Server, entity: str, *wanted: str) -> Table:
@@ -212,11 +217,33 @@ def test_records_survive_a_kill(tmp_path_factory: pytest.TempPathFactory) -> Non
         assert loads >= 1
 
 
+def test_a_program_that_keeps_the_position_reads_each_row_of_each_fragment_once(
+    recording: Server, sdk: ServiceBusClient
+) -> None:
+    """P8: rows that fragments store later follow, wherever the last page ended."""
+    create_queue(recording, "kept", Lifecycle="true", EnablePartitioning="true")
+    texts = [f"key-{number}" for number in range(20)]
+    found: list[object] = []
+    fragments: set[object] = set()
+    after = "0.0"
+    for _ in range(2):
+        with sdk.get_queue_sender("kept") as sender:
+            for text in texts:
+                sender.send_messages(ServiceBusMessage(text, partition_key=text))
+        rows, after = table_after(recording, "kept", after, rows=7)
+        pairs = zip(rows["event"], rows["key"], strict=True)
+        found += [key for event, key in pairs if event == "enqueue"]
+        fragments.update(rows["fragment"])
+    assert Counter(found) == dict.fromkeys(texts, 2)
+    assert len(fragments) > 1
+
+
 @pytest.mark.parametrize(
     ("path", "status"),
     [
         ("nobody/lifecycle", 404),
         ("bad/lifecycle?after=x", 400),
+        ("bad/lifecycle?after=0.0-x", 400),
         ("bad/lifecycle?rows=0", 400),
         ("bad/lifecycle?after=9.0", 400),
         ("bad/$DeadLetterQueue/lifecycle", 400),

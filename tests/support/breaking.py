@@ -1,4 +1,4 @@
-"""A TCP proxy that breaks connections when it is told to."""
+"""A TCP proxy that breaks connections, or holds back what they carry, when it is told to."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ class BreakingProxy:
         self.port: int = self._listener.getsockname()[1]
         self.broken = 0
         self._is_over = False
+        self._passes = threading.Event()
+        self._passes.set()
 
     def __enter__(self) -> BreakingProxy:
         self._start(self._accept)
@@ -40,6 +42,7 @@ class BreakingProxy:
     ) -> None:
         # A listener that is only closed still accepts the connection it waits for.
         self._is_over = True
+        self.release()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -57,6 +60,14 @@ class BreakingProxy:
             self.broken += 1
         _end(pair)
         return True
+
+    def hold(self) -> None:
+        """Pass nothing on; connections stay, and others can be made."""
+        self._passes.clear()
+
+    def release(self) -> None:
+        """Pass on what was held back, and all that follows."""
+        self._passes.set()
 
     def _start(self, work: object, *arguments: object) -> None:
         assert callable(work)
@@ -88,6 +99,7 @@ class BreakingProxy:
     ) -> None:
         with suppress(OSError):
             while piece := here.recv(_PIECE):
+                self._passes.wait()
                 there.sendall(piece)
         with self._changing:
             if pair in self._pairs:

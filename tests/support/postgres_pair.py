@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from tests.support.postgres import STANDBY, PostgresServer, needed_binaries
 from tests.support.waiting import wait_until
@@ -39,7 +39,13 @@ def primary_and_standby(
         primary.remove()
 
 
-def either(primary: PostgresServer, standby: PostgresServer) -> str:
+class Listening(Protocol):
+    """A server of this machine, or something before it."""
+
+    port: int
+
+
+def either(primary: Listening, standby: Listening) -> str:
     """Whichever of the two takes writes."""
     hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
     return f"postgresql://postgres@{hosts}/postgres?target_session_attrs=primary"

@@ -28,7 +28,8 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 
 ROWS_MAX: Final = 20_000
 ROWS_DEFAULT: Final = 1_000
-_CURSOR: Final = re.compile(r"([0-9]{1,5})\.([0-9]{1,18})", re.ASCII)
+_PLACE: Final = r"[0-9]{1,5}\.[0-9]{1,18}"
+_CURSOR: Final = re.compile(f"{_PLACE}(?:-{_PLACE})*", re.ASCII)
 _AFTER: Final = Parameter(
     "after", "query", "The member `next` of the previous page.", example="0.0"
 )
@@ -108,8 +109,8 @@ class LifecyclePages:
     async def _page(self, call: Call[Nothing]) -> LifecyclePage:
         place = recorded_place(self._places, call.name)
         count_max = call.query.integer("rows", ROWS_DEFAULT, ROWS_MAX, least=1)
-        number, block = _position(call.query.text("after") or "0.0")
-        walk = Walk(list(place.handle.runners), number, block)
+        after = _positions(call.query.text("after") or "0.0")
+        walk = Walk(list(place.handle.runners), after)
         columns, count = empty_columns(), 0
         while count < count_max and (found := await walk.step()) is not None:
             for block_number, rows in found:
@@ -130,20 +131,20 @@ class LifecyclePages:
 class Walk:
     """Reads the blocks of one fragment after another."""
 
-    def __init__(self, ports: list[OpenFragment], number: int, block: int) -> None:
-        """Begin after a block of a fragment."""
+    def __init__(self, ports: list[OpenFragment], after: dict[int, int]) -> None:
+        """`after` has the last block that was read of each fragment; begin in its first one."""
         self._ports = sorted(ports, key=lambda port: port.fragment_id.number)
-        self._index = 0
-        self._block = block
         self.damaged = 0
         self.is_over = False
         numbers = [port.fragment_id.number for port in self._ports]
-        if number and number not in numbers:
+        first = next(iter(after))
+        if first and first not in numbers:
             raise invalid(
-                f"after names fragment {number}, which the entity does not have; its fragments are "
+                f"after names fragment {first}, which the entity does not have; its fragments are "
                 f"{numbers}. Leave out after to begin again."
             )
-        self._index = numbers.index(number) if number in numbers else 0
+        self._after = {number: after[number] for number in numbers if number in after}
+        self._index = numbers.index(first) if first in numbers else 0
 
     @property
     def fragment(self) -> int:
@@ -152,23 +153,25 @@ class Walk:
 
     @property
     def cursor(self) -> str:
-        return f"{self.fragment}.{self._block}"
+        """Where to continue: the fragment to begin with, and those that were read too."""
+        first = self._ports[0].fragment_id.number if self.is_over else self.fragment
+        others = sorted(self._after.keys() - {first})
+        return "-".join(f"{each}.{self._after.get(each, 0)}" for each in (first, *others))
 
     async def step(self) -> list[tuple[int, Rows]] | None:
         """The next blocks, all of one fragment; None at the end."""
         while True:
-            port = self._ports[self._index]
-            read = await read_blocks(port, self._block)
-            self._block = max(read.until, self._block)
+            port, block = self._ports[self._index], self._after.get(self.fragment, 0)
+            read = await read_blocks(port, block)
+            self._after[self.fragment] = block = max(read.until, block)
             self.damaged += len(read.damaged)
             if read.numbers:
                 return self._unpacked(read)
-            if self._block >= read.next - 1:
+            if block >= read.next - 1:
                 if self._index == len(self._ports) - 1:
                     self.is_over = True
                     return None
                 self._index += 1
-                self._block = 0
 
     def _unpacked(self, read: LifecycleRead) -> list[tuple[int, Rows]]:
         found: list[tuple[int, Rows]] = []
@@ -180,8 +183,8 @@ class Walk:
         return found
 
 
-def _position(cursor: str) -> tuple[int, int]:
-    found = _CURSOR.fullmatch(cursor)
-    if found is None:
+def _positions(cursor: str) -> dict[int, int]:
+    if _CURSOR.fullmatch(cursor) is None:
         raise invalid(f"after is {shown(cursor)}; use `next` of the previous page.")
-    return int(found[1]), int(found[2])
+    places = (each.partition(".") for each in cursor.split("-"))
+    return {int(number): int(block) for number, _, block in places}
