@@ -214,7 +214,7 @@ export function openJob(wanted) {
       action === "dead_letter" ? [
         field("Reason", (_, props) => input({ ...props, value: state.reason, autofocus: true, maxlength: "4096", placeholder: "no stock", onvalue: (/** @type {string} */ value) => { state.reason = value; } }), { id: "job-reason", hint: "The desk of dead letters groups them by it." }),
         field("Description", (_, props) => input({ ...props, value: state.description, maxlength: "4096", onvalue: (/** @type {string} */ value) => { state.description = value; } }), { id: "job-description" }),
-        h("p", { class: "muted" }, `Receivers of ${own} no longer get ${total === 1 ? "it" : "them"}: among the dead letters ${total === 1 ? "it waits" : "they wait"} until somebody resubmits or deletes ${total === 1 ? "it" : "them"}. Locked messages stay.`)] : null,
+        h("p", { class: "muted" }, "Receivers no longer get them; dead letters can be resubmitted or deleted later. Locked messages stay.")] : null,
       action === "export" || action === "dead_letter" ? null : checkbox("Keep a copy as JSON lines", state.hasBackup, (value) => { state.hasBackup = value; }, { hint: "Download it later from the job; it can be sent again." }),
       word === undefined ? null : field(`Type ${word} to confirm`, (_, props) => input({ ...props, value: state.typed, onvalue: (/** @type {string} */ value) => { state.typed = value; } }), { id: "job-word" }),
       state.left ? banner("warn", h("span", { role: "timer" }, `Deletion begins in ${state.left} s. `), "Nothing is deleted yet: Cancel prevents it.") : null,

@@ -14,9 +14,8 @@ import { openSend } from "./send.js";
 /** @param {import("./entity.js").Context} context @returns {import("./entity.js").Tab} */
 export function scheduledTab(context) {
   const { name } = context;
-  const cancel = (/** @type {string[]} */ numbers) => confirm({
-    title: `Cancel ${plural(numbers.length, "scheduled message")}?`, label: numbers.length === 1 ? "Cancel it" : "Cancel them", dismissal: numbers.length === 1 ? "Keep it" : "Keep them",
-    text: h("p", null, `${numbers.length === 1 ? "It" : "They"} will never be delivered, and ${numbers.length === 1 ? "is" : "are"} removed for ever.`),
+  const cancel = (/** @type {string[]} */ numbers, it = numbers.length === 1 ? "it" : "them") => confirm({
+    title: `Cancel ${plural(numbers.length, "scheduled message")}?`, label: `Cancel ${it}`, dismissal: `Keep ${it}`, text: h("p", null, "Cancelled messages are never delivered, and are removed for ever."),
     action: async () => {
       const { cancelled } = await post(`entities/${encodeURIComponent(name)}/scheduled/cancel`, { numbers });
       notify(`Cancelled ${plural(cancelled, "message")}.`);
