@@ -145,6 +145,21 @@ def test_a_former_fragment_that_gets_nothing_any_more_is_left_out(talks: Talks) 
             talks.run(ask(former, AcceptSession("s", talks.seed())))
 
 
+def test_a_fragment_is_sealed_as_that_of_its_topic_is_stored(talks: Talks) -> None:
+    """P6: also before the fragment of the topic is loaded, and by those who know no former map."""
+    maps = talks.namespace.maps
+    prepared = talks.run(maps.plan(talks.topic(), 3))
+    talks.run(maps._put(prepared))
+    talks.run(talks.bus.seal(prepared, prepared.present(), prepared.map_number, is_open=False))
+    talks.restart()
+    [home] = prepared.present()
+    broker = talks._broker("another", talks.disks[home.broker_index])
+    runner = broker.runner(talks.subscription(EVEN), home.number)
+    with refusal_of(REPARTITIONING):
+        talks.run(ask(runner, AcceptSession("s", talks.seed())))
+    runner.stop()
+
+
 @pytest.mark.parametrize(
     ("before", "after", "is_early"), [(1, 4, True), (4, 1, True), (1, 4, False)]
 )
