@@ -129,10 +129,9 @@ class SessionSubscriber(SessionCourier):
 
 def letter(body: str, *, has_sessions: bool) -> ServiceBusMessage:
     key = body.partition(":")[0]
-    properties: dict[str | bytes, int | float | bytes | bool | str] = {"sender": body[0]}
     if has_sessions:
-        return ServiceBusMessage(body, session_id=key, application_properties=properties)
-    return ServiceBusMessage(body, partition_key=key, application_properties=properties)
+        return ServiceBusMessage(body, session_id=key, application_properties={"sender": body[0]})
+    return ServiceBusMessage(body, partition_key=key, application_properties={"sender": body[0]})
 
 
 async def publish(server: Server, books: Books, sender_name: str, *, has_sessions: bool) -> None:

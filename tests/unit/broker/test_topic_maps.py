@@ -362,6 +362,20 @@ def test_what_a_crash_left_is_undone_for_all_subscriptions(
     assert orphans(town) == [] and town.namespace.problems() == []
 
 
+def test_only_the_topic_is_cancelled(town: TopicTown) -> None:
+    """P6: a subscription has no map of its own that could be given up."""
+    prepared = prepare(town, 3)
+    maps = town.namespace.maps
+    for work in (maps.cancel(town.path(ALL)), maps.change(town.path(ALL), 2)):
+        with refusal_of(NOT_ALLOWED, town.subscription(ALL).name, f"repartition '{NEWS}'"):
+            town.run(work)
+    assert same_map(town.subscription(ALL), prepared)
+
+    town.run(maps.cancel(NEWS))
+
+    assert not town.subscription(ALL).coming and are_sent(town.publish(0), 1)
+
+
 def test_a_deleted_topic_leaves_nothing(town: TopicTown) -> None:
     """P6: also while it is half repartitioned, and with a broker that is away for a while."""
     town.remap(3)

@@ -165,7 +165,10 @@ class EntityStatistics:
         """
         by_number = {each.number: each for each in self.fragments}
         for other in part.fragments:
-            own = by_number[other.number]
+            own = by_number.get(other.number)
+            if own is None:
+                # The topic was repartitioned in the meantime.
+                continue
             own.counts = [one + more for one, more in zip(own.counts, other.counts, strict=True)]
             own.deferred_count += other.deferred_count
             own.scheduled_count += other.scheduled_count

@@ -208,6 +208,12 @@ class Repartitioner:
         entity = self._directory.find(name.lower())
         if entity is None:
             raise Refused(NOT_ALLOWED, f"'{name}' was deleted in the meantime.")
+        if entity.is_subscription():
+            raise Refused(
+                NOT_ALLOWED,
+                f"'{entity.name}' has the fragments of its topic: repartition "
+                f"'{entity.topic_name()}'.",
+            )
         return entity
 
     # Checks.
