@@ -258,7 +258,7 @@ async def _play(town: SessionMapTown) -> None:
         clients.create_task(_repartition(town))
         for number in range(SESSIONS):
             clients.create_task(_send(town, f"session-{number}"))
-    gateway = await town.whole()
+    gateway = await town.all_is_well()
     await _drain(town, gateway)
     for each in receiving:
         each.cancel()

@@ -298,8 +298,9 @@ def test_letters_in_former_fragments_of_a_subscription_are_resubmitted(
     desk.run(desk.namespace.maps.change("news", 3))
     line = f"news%2FSubscriptions%2Feu{DEAD}"
 
-    more: Json = {"edit": {"properties": {"set": {"again": True}}}} if is_edited else {}
-    job = desk.wait(desk.begin(line, "resubmit", **more))
+    edit = {"properties": {"set": {"again": True}}}
+    begun = desk.begin(line, "resubmit", edit=edit) if is_edited else desk.begin(line, "resubmit")
+    job = desk.wait(begun)
 
     assert job["done"] == 5, job
     assert len(desk.bodies("news%2FSubscriptions%2Feu")) == 5 and desk.bodies(line) == []
