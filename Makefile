@@ -139,7 +139,7 @@ storm: build  ## kill everything while a million messages go through each kind o
 storm-cluster: build postgres  ## kill, pause and restart nodes and their database under load: ARGS="--faults 200 --seed 7"
 	$(BIN)/python -m tests.chaos.cluster_storm $(ARGS)
 
-storm-repartition: build  ## repartition a queue under load of the SDK, killed in each phase: ARGS="--messages 100000 --kill all --seed 7"
+storm-repartition: build  ## repartition a queue (or --topic) under load of the SDK, killed in each phase: ARGS="--messages 100000 --kill all --seed 7"
 	$(BIN)/python -m tests.durability.repartition_storm $(ARGS)
 
 cluster: build postgres  ## a whole cluster on this machine, shown until Ctrl-C: ARGS="--directory DIR"

@@ -54,7 +54,7 @@ CONFIG: Final = ConnectionConfig()
 CONNECTIONS_MAX: Final = 5_000
 RESERVE_MB: Final = 16
 SAID: Final = {
-    "fragments of a queue that is repartitioned": [
+    "fragments of a queue or topic that is repartitioned": [
         core_limits.ENTITY_FRAGMENTS_MAX,
         core_limits.ENTITY_FRAGMENTS_KEPT_MAX,
     ],

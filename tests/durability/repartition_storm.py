@@ -1,8 +1,9 @@
 """`python -m tests.durability.repartition_storm [--messages N] [--kill all] ...`
 
-A queue gets other fragments while senders and receivers of the official Python SDK use it, and the
-server, or one of its brokers, is killed in a phase of each change. Prints a verdict as JSON: what
-became of each message, and whether each receiver got those of each key in their order (P6).
+A queue, or with `--topic` a topic with two subscriptions, gets other fragments while senders and
+receivers of the official Python SDK use it, and the server, or one of its brokers, is killed in a
+phase of each change. Prints a verdict as JSON: what became of each message, in each subscription,
+and whether each receiver got those of each key in their order (P6).
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusError
 
-from shardbus.app.cli.entities.atom import QUEUE
+from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC
+from shardbus.app.cli.entities.rule_atom import SQL, AtomRule
 from tests.durability.killed_server import PHASES, SERVER, VICTIMS
 from tests.durability.test_repartition import NAME, asked, repartition
 from tests.support.queues import management
@@ -46,6 +48,9 @@ STEP_S: Final = 1_800.0
 # What is waiting when the first repartition begins.
 BACKLOG: Final = 0.5
 DRAINING: Final = "draining"
+# The subscriptions of a topic: of all messages, and of those with even keys.
+EVEN: Final = "even"
+PLACES: Final = ("all", EVEN)
 IDLE: Final = "idle"
 """The map stays as it is: what a kill does without a repartition."""
 ALL: Final = "all"
@@ -69,6 +74,7 @@ class Plan:
     phases: Sequence[str]
     victim: str
     seed: int
+    is_topic: bool = False
 
 
 @final
@@ -95,6 +101,14 @@ class Verdict:
     failed_sends: int = 0
     examples: list[str] = field(default_factory=list)
 
+    def add(self, other: Verdict) -> None:
+        """Add what is known of another subscription."""
+        for name in ("sent", "unsure", "completed", "missing", "twice", "strangers"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.disordered += other.disordered
+        self.redelivered += other.redelivered
+        self.examples += other.examples
+
     @property
     def is_good(self) -> bool:
         wrong = self.missing or self.twice or self.strangers or self.disordered
@@ -103,10 +117,14 @@ class Verdict:
 
 @final
 class Books:
-    """What clients know of each message; one is known by its key and its number."""
+    """What clients know of each message; one is known by its key and its number.
 
-    def __init__(self, plan: Plan) -> None:
+    `place` is a subscription, or empty for the queue.
+    """
+
+    def __init__(self, plan: Plan, place: str = "") -> None:
         self.plan = plan
+        self.place = place
         self.verdict = Verdict()
         self.accepted: set[tuple[int, int]] = set()
         self.unsure: set[tuple[int, int]] = set()
@@ -117,6 +135,10 @@ class Books:
         self.breaks_s: list[float] = []
         self.is_sent = False
         self.is_over = False
+
+    def takes(self, key: int) -> bool:
+        """Whether the queue or subscription gets the messages of a key."""
+        return self.place != EVEN or key % 2 == 0
 
     def note_break(self) -> None:
         self.breaks_s.append(time.monotonic())
@@ -146,9 +168,11 @@ class Books:
 class Sender:
     """Has keys of its own, and numbers the messages of each."""
 
-    def __init__(self, books: Books, index: int, dice: random.Random) -> None:
-        plan = books.plan
+    def __init__(self, plan: Plan, books: Sequence[Books], index: int, dice: random.Random) -> None:
         self._books = books
+        self._is_topic = plan.is_topic
+        self.failed_sends = 0
+        self.slowest_send_s = 0.0
         self._keys = range(index, plan.keys, plan.senders)
         self._next = dict.fromkeys(self._keys, 0)
         self._dice = dice
@@ -164,7 +188,7 @@ class Sender:
                     ServiceBusClient.from_connection_string(
                         server.connection_string, retry_total=0
                     ) as client,
-                    client.get_queue_sender(NAME) as sender,
+                    self._sender(client) as sender,
                 ):
                     while not self._is_done():
                         if self.sent >= self._backlog and not going_on.is_set():
@@ -177,26 +201,35 @@ class Sender:
     def has_backlog(self) -> bool:
         return self.sent >= self._backlog
 
+    def _sender(self, client: ServiceBusClient) -> ServiceBusSender:
+        return client.get_topic_sender(NAME) if self._is_topic else client.get_queue_sender(NAME)
+
     def _is_done(self) -> bool:
-        return self._books.is_sent and self.sent >= self._most
+        return self._books[0].is_sent and self.sent >= self._most
 
     async def _send(self, sender: ServiceBusSender) -> None:
         count = BATCH if self.sent < self._most else FEW
         ones = [self._numbered(self._dice.choice(self._keys)) for _ in range(count)]
         self.sent += len(ones)
         messages = [
-            ServiceBusMessage(f"{key}:{number}", partition_key=f"key-{key}") for key, number in ones
+            ServiceBusMessage(
+                f"{key}:{number}",
+                partition_key=f"key-{key}",
+                application_properties={"parity": key % 2},
+            )
+            for key, number in ones
         ]
         began_s = time.monotonic()
         try:
             await sender.send_messages(messages)
         except LOST:
-            self._books.unsure.update(ones)
-            self._books.verdict.failed_sends += 1
+            for books in self._books:
+                books.unsure.update(one for one in ones if books.takes(one[0]))
+            self.failed_sends += 1
             raise
-        verdict = self._books.verdict
-        verdict.slowest_send_s = max(verdict.slowest_send_s, time.monotonic() - began_s)
-        self._books.accepted.update(ones)
+        self.slowest_send_s = max(self.slowest_send_s, time.monotonic() - began_s)
+        for books in self._books:
+            books.accepted.update(one for one in ones if books.takes(one[0]))
 
     def _numbered(self, key: int) -> tuple[int, int]:
         number = self._next[key]
@@ -219,13 +252,19 @@ class Receiver:
                     ServiceBusClient.from_connection_string(
                         server.connection_string, retry_total=0
                     ) as client,
-                    client.get_queue_receiver(NAME, prefetch_count=PREFETCH) as receiver,
+                    self._receiver(client) as receiver,
                 ):
                     try:
                         await self._receive(receiver)
                     finally:
                         self._books.note_break()
             await asyncio.sleep(PAUSE_S)
+
+    def _receiver(self, client: ServiceBusClient) -> ServiceBusReceiver:
+        place = self._books.place
+        if place:
+            return client.get_subscription_receiver(NAME, place, prefetch_count=PREFETCH)
+        return client.get_queue_receiver(NAME, prefetch_count=PREFETCH)
 
     async def _receive(self, receiver: ServiceBusReceiver) -> None:
         while not self._books.is_over:
@@ -276,14 +315,15 @@ class Receiver:
 
 @final
 class Storm:
-    """A running server whose queue gets other maps."""
+    """A running server whose queue or topic gets other maps."""
 
-    def __init__(self, server: Server, fate: Path, books: Books) -> None:
+    def __init__(self, server: Server, fate: Path, plan: Plan) -> None:
         self._server = server
         self._fate = fate
-        self._books = books
-        self._plan = books.plan
-        self._dice = random.Random(books.plan.seed)
+        self._books = [Books(plan, place) for place in (PLACES if plan.is_topic else ("",))]
+        self._plan = plan
+        self._dice = random.Random(plan.seed)
+        self._kills = self._changes = 0
         self._began_s = time.monotonic()
 
     async def run(self) -> Verdict:
@@ -291,7 +331,7 @@ class Storm:
             await self._change(self._plan.first, "")
         going_on = asyncio.Event()
         senders = [
-            Sender(self._books, index, random.Random(self._dice.random()))
+            Sender(self._plan, self._books, index, random.Random(self._dice.random()))
             for index in range(self._plan.senders)
         ]
         async with asyncio.TaskGroup() as clients:
@@ -299,22 +339,34 @@ class Storm:
             await self._until(lambda: all(one.has_backlog() for one in senders), "a backlog")
             self._say("the backlog is there")
             going_on.set()
-            for _ in range(self._plan.receivers):
-                clients.create_task(Receiver(self._books).run(self._server))
+            for books in self._books:
+                for _ in range(self._plan.receivers):
+                    clients.create_task(Receiver(books).run(self._server))
             phases = self._plan.phases
             for turn, count in enumerate(self._plan.counts):
                 await self._change(count, phases[turn] if turn < len(phases) else "")
                 await self._settled()
-            self._books.is_sent = True
+            for books in self._books:
+                books.is_sent = True
             await asyncio.wait(sending)
-            await self._until(lambda: self._books.left() == 0, "receiving")
-            self._books.is_over = True
-        return self._books.close()
+            await self._until(lambda: all(one.left() == 0 for one in self._books), "receiving")
+            for books in self._books:
+                books.is_over = True
+        return self._verdict(senders)
+
+    def _verdict(self, senders: Sequence[Sender]) -> Verdict:
+        whole = Verdict(kills=self._kills, changes=self._changes)
+        for books in self._books:
+            whole.add(books.close())
+        whole.failed_sends = sum(one.failed_sends for one in senders)
+        whole.slowest_send_s = max(one.slowest_send_s for one in senders)
+        return whole
 
     async def _change(self, count: int, phase: str) -> None:
         """Another map, whatever is killed meanwhile."""
         if phase == IDLE:
-            books, done = self._books, len(self._books.completed) + self._dice.randrange(*SOME)
+            books = self._books[0]
+            done = len(books.completed) + self._dice.randrange(*SOME)
             await self._until(lambda: len(books.completed) >= done, "receiving")
             await self._start_again()
             self._say("killed")
@@ -340,7 +392,7 @@ class Storm:
         if phase == DRAINING:
             await asyncio.sleep(self._dice.random())
             await self._start_again()
-        self._books.verdict.changes += 1
+        self._changes += 1
         self._say(f"{count} fragments" + (f", killed when {phase}" if phase else ""))
 
     async def _start_again(self) -> None:
@@ -349,8 +401,9 @@ class Storm:
         await asyncio.to_thread(self._server.start)
 
     def _note_kill(self) -> None:
-        self._books.note_break()
-        self._books.verdict.kills += 1
+        for books in self._books:
+            books.note_break()
+        self._kills += 1
 
     async def _map(self) -> dict[str, object]:
         answer = await asyncio.to_thread(asked, self._server, "GET", f"/api/v1/entities/{NAME}/map")
@@ -373,10 +426,11 @@ class Storm:
             await asyncio.sleep(POLL_S)
 
     def _say(self, text: str) -> None:
-        books, passed_s = self._books, time.monotonic() - self._began_s
+        passed_s = time.monotonic() - self._began_s
+        sent, completed = len(self._books[0].accepted), len(self._books[0].completed)
         sys.stderr.write(
-            f"{passed_s:7.1f} s, load {os.getloadavg()[0]:.0f}, {len(books.accepted)} sent, "
-            f"{len(books.completed)} completed: {text}\n"
+            f"{passed_s:7.1f} s, load {os.getloadavg()[0]:.0f}, {sent} sent, "
+            f"{completed} completed: {text}\n"
         )
         sys.stderr.flush()
 
@@ -390,8 +444,19 @@ def run(plan: Plan, directory: Path, *options: str) -> Verdict:
     command = (sys.executable, "-m", "tests.durability.killed_server", str(fate), "serve")
     brokers = ("--brokers", str(BROKERS), *options)
     with running_server(directory / "data", *brokers, command=command) as server:
-        management(server).create(QUEUE, NAME, {"EnablePartitioning": "false"})
-        return asyncio.run(Storm(server, fate, Books(plan)).run())
+        _make(server, plan)
+        return asyncio.run(Storm(server, fate, plan).run())
+
+
+def _make(server: Server, plan: Plan) -> None:
+    entities, settings = management(server), {"EnablePartitioning": "false"}
+    if not plan.is_topic:
+        entities.create(QUEUE, NAME, settings)
+        return
+    entities.create(TOPIC, NAME, settings)
+    for place in PLACES:
+        rule = AtomRule("mine", SQL, "parity = 0") if place == EVEN else None
+        entities.create(SUBSCRIPTION, f"{NAME}/Subscriptions/{place}", {}, rule)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -412,6 +477,7 @@ def main(arguments: Sequence[str]) -> int:
         phases,
         wanted.victim,
         wanted.seed,
+        wanted.topic,
     )
     options = ("--broker-processes",) if wanted.broker_processes else ()
     directory = Path(tempfile.mkdtemp(prefix="repartition-storm-", dir=wanted.directory))
@@ -441,6 +507,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--victim", choices=VICTIMS, default=SERVER)
     parser.add_argument("--broker-processes", action="store_true")
+    parser.add_argument("--topic", action="store_true", help="a topic with two subscriptions")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--directory", type=Path, help="where to work; a temporary one by default")
     return parser

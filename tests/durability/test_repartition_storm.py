@@ -9,7 +9,7 @@ from tests.durability.killed_server import BROKER, PHASES, SERVER
 from tests.durability.repartition_storm import DRAINING, Books, Plan, Receiver, run
 
 
-def _plan(victim: str, phases: tuple[str, ...]) -> Plan:
+def _plan(victim: str, phases: tuple[str, ...], *, is_topic: bool = False) -> Plan:
     counts = [16, 4, 1][: len(phases)] * 2
     return Plan(
         messages=400,
@@ -21,6 +21,7 @@ def _plan(victim: str, phases: tuple[str, ...]) -> Plan:
         phases=phases,
         victim=victim,
         seed=7,
+        is_topic=is_topic,
     )
 
 
@@ -40,6 +41,27 @@ def test_a_kill_in_each_phase_of_a_repartition_costs_nothing(
 ) -> None:
     """P6, R43: with senders and receivers of the SDK, message by message."""
     verdict = run(_plan(victim, phases), tmp_path, *options)
+    gc.collect()
+
+    assert verdict.is_good, verdict
+    assert (verdict.changes, verdict.kills) == (len(phases), len(phases))
+
+
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore:loop is closed")
+@pytest.mark.release
+@pytest.mark.parametrize(
+    ("victim", "phases", "options"),
+    [
+        (SERVER, (*PHASES, DRAINING), ()),
+        (BROKER, PHASES[1:4], ("--broker-processes", "--broker-restart-ms", "200")),
+    ],
+    ids=["server", "broker"],
+)
+def test_a_kill_in_each_phase_of_the_repartition_of_a_topic_costs_nothing(
+    tmp_path: Path, victim: str, phases: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    """P6, R30, R43: in each of two subscriptions, message by message."""
+    verdict = run(_plan(victim, phases, is_topic=True), tmp_path, *options)
     gc.collect()
 
     assert verdict.is_good, verdict

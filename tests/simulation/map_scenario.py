@@ -1,8 +1,10 @@
-"""A queue gets other fragments again and again while processes die and clocks are set (P6).
+"""A queue or topic gets other fragments again and again; processes die and clocks are set (P6).
 
-Every key has one sender, which waits for each answer, and the queue has one receiver, which
-completes all it gets. So the messages of a key must come in the order of their marks, wherever they
-are; each accepted one once into a store, and once at least to the receiver.
+Every key has one sender, which waits for each answer, and the queue, or each subscription of the
+topic, has one receiver, which completes all it gets. So the messages of a key must come in the
+order of their marks, wherever they are; each accepted one once into a store of the queue or
+subscription, and once at least to the receiver. Some messages of topics are scheduled: they come
+once, whenever that is.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from typing import Final
 
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.fragment.change import Append
-from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
 from shardbus.core.messages.command import COMPLETE, Delivery, Settle
 from shardbus.core.namespace.entity import EntitySpec
 from shardbus.stores.base.store import FragmentCommit
+from tests.simulation.payloads import RULES, Letter, new_letter
 from tests.simulation.sending import Violation, mark_of, payload_of
 from tests.simulation.town import Gateway, Town, outcome_of, sent
 
@@ -31,56 +34,117 @@ WINDOW_MS: Final = 7 * 24 * 3_600_000
 SENDERS: Final = 6
 COUNTS: Final = (1, 2, 3, 4, 7)
 CREDIT: Final = 5
+SUBSCRIPTIONS: Final = {"all": "all", "red": "red", "big": "big"}
 
 
 class MapTown(Town):
-    def __init__(self, seed: int) -> None:
+    """`places`: the queue, or the subscriptions of the topic, with the rule of each."""
+
+    def __init__(self, seed: int, *, is_topic: bool = False) -> None:
+        self.is_topic = is_topic
+        self.places = {QUEUE: "all"}
+        if is_topic:
+            self.places = {f"{QUEUE}/subscriptions/{n}": rule for n, rule in SUBSCRIPTIONS.items()}
         self.told: dict[int, str] = {}
         self.keys: dict[int, str] = {}
-        self.stored_marks: Counter[int] = Counter()
-        self.seen: set[int] = set()
-        self.last: dict[str, int] = {}
+        # Of a topic, by mark; and those that come when they are due.
+        self.letters: dict[int, Letter] = {}
+        self.scheduled: set[int] = set()
+        self.stored_marks: Counter[tuple[int, int]] = Counter()
+        self.seen: set[tuple[str, int]] = set()
+        self.last: dict[tuple[str, str], int] = {}
         super().__init__(seed, sites=3)
+
+    def new_message(self, key: str, *, is_session: bool = False) -> Message:
+        mark = self.new_mark()
+        self.keys[mark] = key
+        payload, at_ms = payload_of(mark, 0), NEVER_MS
+        if self.is_topic:
+            self.letters[mark] = new_letter(mark, self.chance)
+            payload = self.letters[mark].payload()
+            if self.chance.random() < 0.1:
+                self.scheduled.add(mark)
+                at_ms = self.now_ms() + self.chance.randint(1, 5_000)
+        session = key if is_session else None
+        return Message(
+            payload,
+            partition_key=None if is_session else key,
+            session_id=session,
+            scheduled_at_ms=at_ms,
+        )
+
+    def goes_to(self, place: str, mark: int) -> bool:
+        return not self.is_topic or RULES[self.places[place]].takes(self.letters[mark])
+
+    async def all_is_well(self) -> Gateway:
+        gateway = await self.whole()
+        if self.is_topic:
+            # A broker may have returned before the gateway was open, which has not told it yet who
+            # subscribes.
+            await gateway.namespace.sweep()
+        return gateway
+
+    async def found(self, gateway: Gateway, spec: EntitySpec) -> None:
+        """Create the queue, or the topic with its subscriptions."""
+        namespace = gateway.namespace
+        if not self.is_topic:
+            await namespace.create_queue(QUEUE, spec)
+            return
+        topic = spec.copy()
+        topic.requires_session = False
+        await namespace.create_topic(QUEUE, topic)
+        spec.requires_duplicate_detection = False
+        for name, rule in SUBSCRIPTIONS.items():
+            await namespace.create_subscription(QUEUE, name, spec, [RULES[rule].spec(rule)])
 
     def stored(self, commits: Sequence[FragmentCommit]) -> None:
         for commit in commits:
             for change in commit.changes:
                 if isinstance(change, Append):
-                    self._appended(change)
+                    self._appended(commit.fragment.entity_id, change)
 
-    def _appended(self, change: Append) -> None:
+    def _appended(self, entity_id: int, change: Append) -> None:
         for entry in change.entries:
             mark = mark_of(entry.payload or b"")
-            self.stored_marks[mark] += 1
-            if self.stored_marks[mark] > 1:
+            self.stored_marks[entity_id, mark] += 1
+            if self.stored_marks[entity_id, mark] > 1:
                 raise Violation(f"message {mark} was stored twice")
             if self.told.get(mark) == "refused":
                 raise Violation(f"message {mark} was refused, and stored later")
 
-    def received(self, delivery: Delivery) -> None:
+    def received(self, place: str, delivery: Delivery) -> None:
         mark = mark_of(delivery.payload or b"")
-        if mark in self.seen:
+        if (place, mark) in self.seen:
             return
-        self.seen.add(mark)
-        key = self.keys[mark]
-        if self.told.get(mark) == "accepted" and mark < self.last.get(key, 0):
-            raise Violation(f"message {mark} of {key} came after {self.last[key]}")
+        self.seen.add((place, mark))
+        if not self.goes_to(place, mark):
+            raise Violation(f"message {mark} came to {place}")
+        if mark in self.scheduled:
+            self.events["scheduled received"] += 1
+            return
+        of_key = (place, self.keys[mark])
+        if self.told.get(mark) == "accepted" and mark < self.last.get(of_key, 0):
+            raise Violation(f"message {mark} came after {self.last[of_key]}: {of_key}")
         if self.told.get(mark) == "accepted":
-            self.last[key] = mark
+            self.last[of_key] = mark
 
     def finish(self) -> None:
         for mark, outcome in self.told.items():
-            if outcome == "accepted" and mark not in self.seen:
-                raise Violation(f"message {mark} of {self.keys[mark]} was accepted, and is lost")
+            for place in self.places:
+                is_expected = outcome == "accepted" and self.goes_to(place, mark)
+                if is_expected and (place, mark) not in self.seen:
+                    key = self.keys[mark]
+                    raise Violation(f"message {mark} of {key} was accepted, and is lost: {place}")
 
 
 class _Customer:
     """A receiver with little credit, which completes what it gets."""
 
-    def __init__(self, town: MapTown, gateway: Gateway) -> None:
+    def __init__(self, town: MapTown, gateway: Gateway, place: str) -> None:
         self.is_locking = True
         self.is_draining = False
         self._town = town
+        self._place = place
         self._gateway = gateway
         self._held = 0
 
@@ -89,7 +153,7 @@ class _Customer:
 
     def deliver(self, deliveries: list[Delivery]) -> int:
         for delivery in deliveries:
-            self._town.received(delivery)
+            self._town.received(self._place, delivery)
         self._held += len(deliveries)
         self._gateway.start(self._complete(deliveries))
         return len(deliveries)
@@ -102,7 +166,7 @@ class _Customer:
 
     async def _complete(self, deliveries: list[Delivery]) -> None:
         town = self._town
-        handle = self._gateway.bus.find(QUEUE)
+        handle = self._gateway.bus.find(self._place)
         assert handle is not None
         await asyncio.sleep(town.chance.uniform(0, 0.2))
         tokens = [delivery.token for delivery in deliveries]
@@ -114,15 +178,15 @@ class _Customer:
         handle.router.dispatcher(MAIN_LINE).wake(self)
 
 
-async def _receive(town: MapTown) -> None:
+async def _receive(town: MapTown, place: str) -> None:
     """One receiver for each gateway, which begins when the locks of a dead one are over."""
     while True:
         gateway = await town.open_gateway()
         await asyncio.sleep(2 * LOCK_MS / 1000)
-        handle = None if gateway.is_dead else gateway.bus.find(QUEUE)
+        handle = None if gateway.is_dead else gateway.bus.find(place)
         if handle is None:
             continue
-        customer = _Customer(town, gateway)
+        customer = _Customer(town, gateway, place)
         dispatcher = handle.router.dispatcher(MAIN_LINE)
         dispatcher.add(customer)
         dispatcher.wake(customer)
@@ -143,7 +207,8 @@ async def _send_again(town: MapTown, gateway: Gateway, key: str) -> None:
     handle = gateway.bus.find(QUEUE)
     assert handle is not None
     mark = town.chance.choice(accepted)
-    message = Message(payload_of(mark, 0), partition_key=key, message_id=str(mark))
+    payload = town.letters[mark].payload() if town.is_topic else payload_of(mark, 0)
+    message = Message(payload, partition_key=key, message_id=str(mark))
     answer = await town.attempt(gateway, sent(partial(handle.router.send_batch, [message])))
     town.events[f"sent again {outcome_of(answer)}"] += 1
 
@@ -155,8 +220,8 @@ async def _send(town: MapTown, key: str, *, has_ids: bool) -> None:
         handle = gateway.bus.find(QUEUE)
         assert handle is not None
         router = handle.router
-        marks = [town.new_mark() for _ in range(town.chance.choice([1, 1, 1, 3]))]
-        messages = [Message(payload_of(mark, 0), partition_key=key) for mark in marks]
+        messages = [town.new_message(key) for _ in range(town.chance.choice([1, 1, 1, 3]))]
+        marks = [mark_of(message.payload) for message in messages]
         if len(marks) > 1 and town.chance.random() < 0.5:
             # In several fragments, mostly.
             messages[-1].partition_key = f"{key}-beside"
@@ -203,6 +268,15 @@ def run_id_maps(seed: int) -> MapTown:
     return town
 
 
+def run_topic_maps(seed: int) -> MapTown:
+    """The same with a topic, in half of the histories one that detects duplicates: each
+    subscription keeps the order.
+    """
+    town = MapTown(seed, is_topic=True)
+    town.play(_play(town, has_ids=seed % 2 == 0))
+    return town
+
+
 async def _play(town: MapTown, *, has_ids: bool = False) -> None:
     town.faults.is_paused = True
     town.start_gateway()
@@ -213,21 +287,22 @@ async def _play(town: MapTown, *, has_ids: bool = False) -> None:
     spec.is_partitioned = town.chance.random() < 0.5
     spec.requires_duplicate_detection = has_ids
     spec.duplicate_window_ms = WINDOW_MS
-    await gateway.namespace.create_queue(QUEUE, spec)
+    await town.found(gateway, spec)
     town.faults.is_paused = False
     town.loop.call_later(town.chance.uniform(*CHAOS_S), town.calm)
-    receiving = town.loop.create_task(_receive(town))
+    receiving = [town.loop.create_task(_receive(town, place)) for place in town.places]
     async with asyncio.TaskGroup() as clients:
         clients.create_task(town.disasters())
         clients.create_task(_repartition(town))
         for number in range(SENDERS):
             clients.create_task(_send(town, f"key-{number}", has_ids=has_ids))
-    gateway = await town.whole()
+    gateway = await town.all_is_well()
     await _drain(town)
     if await change_map(town, gateway, 5) == "unknown":
-        raise Violation("without faults a queue cannot be repartitioned")
+        raise Violation("without faults the entity cannot be repartitioned")
     town.finish()
-    receiving.cancel()
+    for each in receiving:
+        each.cancel()
 
 
 async def _drain(town: MapTown) -> None:

@@ -4,7 +4,7 @@ Every session has one sender, which waits for each answer, so its messages must 
 their marks. Several receivers hold sessions, by name in some spelling or the next one, for shorter
 and longer times. Whoever holds a session keeps a count in its state: it must find what the last
 holder stored for certain, or something later, and while it holds the session nobody else stores
-anything.
+anything. The same holds for each subscription of a topic.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 
 from shardbus.broker.bus import EntityHandle
 from shardbus.core.errors import SESSION_LOCK_LOST, Refused, Unavailable
-from shardbus.core.message import MAIN_LINE, Message
+from shardbus.core.message import MAIN_LINE
 from shardbus.core.messages.command import ABANDON, COMPLETE, DEFER, Delivery, Settle
 from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.sessions.command import SessionAccepted
 from tests.simulation.map_scenario import CHAOS_S, DRAIN_S_MAX, QUEUE, MapTown, change_map
-from tests.simulation.sending import Violation, payload_of, spelled
+from tests.simulation.sending import Violation, mark_of, spelled
 from tests.simulation.town import Gateway, outcome_of, sent
 
 LOCK_MS: Final = 5_000
@@ -30,13 +30,13 @@ CREDIT: Final = 3
 
 
 class SessionMapTown(MapTown):
-    def __init__(self, seed: int) -> None:
-        # For each session the counts that its state may have: the last certain one, and those after
-        # it of which nobody knows.
-        self.counts: dict[str, set[int]] = {}
-        super().__init__(seed)
+    def __init__(self, seed: int, *, is_topic: bool = False) -> None:
+        # For each session of each place the counts that its state may have: the last certain one,
+        # and those after it of which nobody knows.
+        self.counts: dict[tuple[str, str], set[int]] = {}
+        super().__init__(seed, is_topic=is_topic)
 
-    def found(self, session: str, state: bytes | None) -> None:
+    def found_state(self, session: tuple[str, str], state: bytes | None) -> None:
         count = 0 if state is None else int(state)
         if count not in self.counts.get(session, {0}):
             known = sorted(self.counts.get(session, {0}))
@@ -45,12 +45,13 @@ class SessionMapTown(MapTown):
         self.events["state read"] += 1
 
     def waiting(self) -> int:
-        """How many messages wait to be received, or are locked."""
+        """How many messages wait to be received, are locked or scheduled."""
         disks = [site.disk.kept for site in self.sites]
         counters = [disk.load(each).counters for disk in disks for each in disk.fragments()]
-        return sum(each.lines[MAIN_LINE].count for each in counters)
+        lines = [each.lines[MAIN_LINE] for each in counters]
+        return sum(line.count + line.scheduled for line in lines)
 
-    def stored_count(self, session: str, count: int, outcome: str) -> None:
+    def stored_count(self, session: tuple[str, str], count: int, outcome: str) -> None:
         if outcome == "accepted":
             self.counts[session] = {count}
         elif outcome == "unknown":
@@ -60,12 +61,15 @@ class SessionMapTown(MapTown):
 class _Owner:
     """Holds one session, and completes most of what it gets."""
 
-    def __init__(self, town: SessionMapTown, gateway: Gateway, accepted: SessionAccepted) -> None:
+    def __init__(
+        self, town: SessionMapTown, gateway: Gateway, place: str, accepted: SessionAccepted
+    ) -> None:
         self.is_locking = True
         self.is_draining = False
         self.is_lost = False
         self._town = town
         self._gateway = gateway
+        self._place = place
         self._accepted = accepted
         self._session = accepted.session_id.lower()
         self._got: list[Delivery] = []
@@ -80,7 +84,7 @@ class _Owner:
         for delivery in deliveries:
             if (delivery.entry.session_id or "").lower() != self._session:
                 raise Violation(f"a message of {delivery.entry.session_id} came to {self._session}")
-            self._town.received(delivery)
+            self._town.received(self._place, delivery)
         self._got += deliveries
         return len(deliveries)
 
@@ -149,22 +153,22 @@ class _Owner:
         self._note(state)
         if isinstance(state, Refused | Unavailable):
             return
-        town.found(self._session, state)
+        town.found_state((self._place, self._session), state)
         count = town.new_mark()
         storing = operations.set_state(token, b"%d" % count)
         answer = await town.attempt(self._gateway, storing)
         self._note(answer)
-        town.stored_count(self._session, count, outcome_of(answer))
+        town.stored_count((self._place, self._session), count, outcome_of(answer))
 
     def _note(self, answer: object) -> None:
         if isinstance(answer, Refused) and answer.kind is SESSION_LOCK_LOST:
             self.is_lost = True
 
 
-async def _receive(town: SessionMapTown) -> None:
+async def _receive(town: SessionMapTown, place: str) -> None:
     while True:
         gateway = await town.open_gateway()
-        handle = gateway.bus.find(QUEUE)
+        handle = gateway.bus.find(place)
         if handle is None:
             await asyncio.sleep(0.1)
             continue
@@ -174,7 +178,7 @@ async def _receive(town: SessionMapTown) -> None:
         accepted = await town.attempt(gateway, _accepted(handle, name))
         if isinstance(accepted, SessionAccepted):
             town.events["accepted"] += 1
-            await _Owner(town, gateway, accepted).serve(handle)
+            await _Owner(town, gateway, place, accepted).serve(handle)
         await asyncio.sleep(town.chance.uniform(0.01, 0.3))
 
 
@@ -198,9 +202,10 @@ async def _send(town: SessionMapTown, session: str) -> None:
         gateway = await town.open_gateway()
         handle = gateway.bus.find(QUEUE)
         assert handle is not None
-        marks = [town.new_mark() for _ in range(town.chance.choice([1, 1, 3]))]
+        count = town.chance.choice([1, 1, 3])
         spelling = spelled(town.chance, session)
-        messages = [Message(payload_of(mark, 0), session_id=spelling) for mark in marks]
+        messages = [town.new_message(spelling, is_session=True) for _ in range(count)]
+        marks = [mark_of(message.payload) for message in messages]
         for mark in marks:
             town.keys[mark] = session
         sending = sent(partial(handle.router.send_batch, messages))
@@ -224,6 +229,13 @@ def run_session_maps(seed: int) -> SessionMapTown:
     return town
 
 
+def run_topic_session_maps(seed: int) -> SessionMapTown:
+    """The same with the subscriptions of a topic."""
+    town = SessionMapTown(seed, is_topic=True)
+    town.play(_play(town))
+    return town
+
+
 async def _play(town: SessionMapTown) -> None:
     town.faults.is_paused = True
     town.start_gateway()
@@ -233,16 +245,20 @@ async def _play(town: SessionMapTown) -> None:
     spec.delivery_count_max = 1_000
     spec.requires_session = True
     spec.is_partitioned = town.chance.random() < 0.5
-    await gateway.namespace.create_queue(QUEUE, spec)
+    await town.found(gateway, spec)
     town.faults.is_paused = False
     town.loop.call_later(town.chance.uniform(*CHAOS_S), town.calm)
-    receiving = [town.loop.create_task(_receive(town)) for _ in range(RECEIVERS)]
+    receiving = [
+        town.loop.create_task(_receive(town, place))
+        for place in town.places
+        for _ in range(RECEIVERS)
+    ]
     async with asyncio.TaskGroup() as clients:
         clients.create_task(town.disasters())
         clients.create_task(_repartition(town))
         for number in range(SESSIONS):
             clients.create_task(_send(town, f"session-{number}"))
-    gateway = await town.whole()
+    gateway = await town.all_is_well()
     await _drain(town, gateway)
     for each in receiving:
         each.cancel()
@@ -257,4 +273,4 @@ async def _drain(town: SessionMapTown, gateway: Gateway) -> None:
             raise Violation(f"it takes too long until everything is received: {town.waiting()}")
         await asyncio.sleep(1)
     if await change_map(town, gateway, 5) == "unknown":
-        raise Violation("without faults a queue cannot be repartitioned")
+        raise Violation("without faults the entity cannot be repartitioned")

@@ -17,15 +17,15 @@ from tests.simulation.batch_scenario import BatchTown, run_batches
 from tests.simulation.catalogue_scenario import run_catalogue
 from tests.simulation.follower_scenario import run_followers
 from tests.simulation.forward_scenario import ForwardTown, run_forwarding
-from tests.simulation.map_scenario import run_id_maps, run_maps
+from tests.simulation.map_scenario import run_id_maps, run_maps, run_topic_maps
 from tests.simulation.reader_scenario import ReaderTown, run_readers
 from tests.simulation.seeds import failure_of, seeds_in
 from tests.simulation.sending import Violation
-from tests.simulation.session_map_scenario import run_session_maps
+from tests.simulation.session_map_scenario import run_session_maps, run_topic_session_maps
 from tests.simulation.session_reader_scenario import run_session_readers
 from tests.simulation.stage_scenario import StageTown, run_stage_maps, run_stages
 from tests.simulation.taker_scenario import run_takers
-from tests.simulation.topic_scenario import run_topics
+from tests.simulation.topic_scenario import run_mapped_topics, run_topics
 from tests.simulation.topic_town import TopicTown
 from tests.simulation.town import Town
 from tests.simulation.transaction_scenario import TransactionTown, run_transactions
@@ -89,6 +89,39 @@ ALL: Final = {
             *("sent accepted", "sent refused", "sent unknown", *CRASHES),
             *("repartitioned accepted", "repartitioned refused", "repartitioned unknown"),
             *("accepted", "state read", "deferred received"),
+        ),
+        1,
+    ),
+    # The same with a topic: each subscription gets what its rules match, in order (P6, R30).
+    "topic maps": Histories(
+        run_topic_maps,
+        "1-12",
+        (
+            *("sent accepted", "sent refused", "sent unknown", *CRASHES),
+            *("repartitioned accepted", "repartitioned refused", "repartitioned unknown"),
+            *("sent again accepted", "scheduled received"),
+        ),
+        1,
+    ),
+    # The same where the subscriptions have sessions (P6, R26).
+    "subscription maps": Histories(
+        run_topic_session_maps,
+        "1-12",
+        (
+            *("sent accepted", "sent refused", *CRASHES),
+            *("repartitioned accepted", "repartitioned refused", "repartitioned unknown"),
+            *("accepted", "state read", "deferred received", "scheduled received"),
+        ),
+        1,
+    ),
+    # What topics promise while subscriptions and rules change holds with other maps, too (P6).
+    "mapped topics": Histories(
+        run_mapped_topics,
+        "1-8",
+        (
+            *("accepted", "refused", "reached", "passed over", "plain", "stamp", "failed"),
+            *("change accepted", "change refused", "duplicate dropped", *CRASHES),
+            *("repartitioned accepted", "repartitioned refused", "repartitioned unknown"),
         ),
         1,
     ),

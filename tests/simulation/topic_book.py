@@ -120,6 +120,8 @@ class TopicBook:
         self.events: Counter[str] = Counter()
         self._name_of = name_of
         self._window_ms = window_ms
+        # For how much longer than its window an id may be remembered.
+        self.window_slack_ms = 0
         self._commits = 0
         self._completing: set[tuple[FragmentId, int]] = set()
         self._completed: set[tuple[FragmentId, int]] = set()
@@ -230,7 +232,8 @@ class TopicBook:
             if other is not dropped and other.identity() == dropped.identity():
                 is_known = other.outcome == "accepted"
                 latest_ms = other.told_at_ms if is_known else dropped.told_at_ms
-                is_recent = dropped.asked_at_ms < latest_ms + self._window_ms
+                until_ms = latest_ms + self._window_ms + self.window_slack_ms
+                is_recent = dropped.asked_at_ms < until_ms
                 if other.outcome != "refused" and not other.is_dropped and is_recent:
                     return
         raise Violation(f"message {dropped.letter.mark} was dropped, and is no duplicate")

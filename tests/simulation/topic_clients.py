@@ -59,7 +59,8 @@ class Publisher:
         ]
         for publication in publications:
             has_key = publication.message.partition_key is not None
-            publication.is_ordered = has_key or not self._plan.is_partitioned
+            is_whole = not (self._plan.is_partitioned or town.has_maps)
+            publication.is_ordered = has_key or is_whole
             town.book.attempted(publication)
         router = handle.router
         answer = await town.attempt(

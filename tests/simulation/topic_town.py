@@ -34,9 +34,17 @@ class TopicTown(Town):
     def __init__(self, seed: int, plans: Sequence[TopicPlan]) -> None:
         self.book = TopicBook(self.name_of, WINDOW_MS)
         self.plans = plans
+        self.has_maps = False
         # Subscriptions that somebody was told of.
         self.created: set[int] = set()
         super().__init__(seed, sites=2)
+
+    def have_other_maps(self) -> None:
+        """The topics get other fragments: only those with keys keep their order, and ids are
+        remembered a little longer.
+        """
+        self.has_maps = True
+        self.book.window_slack_ms = WINDOW_MS // 50
 
     def walls(self) -> list[Wall]:
         """Not those of brokers: publications are expected at their moments."""

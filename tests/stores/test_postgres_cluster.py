@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from shardbus.app.server.store_kinds import cluster_of, stores_of
+from shardbus.core.namespace.entity import EntitySpec, FragmentHome, new_subscription
+from shardbus.core.namespace.property import TOPIC
 from shardbus.stores.base.cluster import Making, SharedStores
 from shardbus.stores.base.store import FragmentId, OtherBuild, StoreError
 from shardbus.stores.postgres import cluster as postgres_cluster
@@ -239,6 +241,37 @@ def test_two_gateways_change_the_catalogue_one_after_the_other(databases: list[s
     assert [each.name for each in one.entities()] == ["orders", "payments"]
     one.close()
     two.close()
+
+
+def test_gateways_and_brokers_read_the_map_of_a_topic_for_its_subscriptions(
+    databases: list[str],
+) -> None:
+    """P6, R40: one write switches all of them, whatever was read before."""
+    cluster = made(urls(databases[:1]))
+    sight, gateway = cluster.catalogue_sight("a"), cluster.open_catalogue(1)
+    assert gateway.take_turn() is not None
+    gateway.entities()
+    topic = entity(1, "news")
+    topic.kind = TOPIC
+    gateway.put(topic)
+    gateway.put(new_subscription(2, topic, "all", EntitySpec(), 1))
+    gateway.end_turn()
+    seen = []
+    for is_switched in (False, True):
+        if is_switched:
+            assert gateway.take_turn() is not None
+            coming = [FragmentHome(16, 0)]
+            gateway.put(topic.preparing(coming, [0], 2).switched(EntitySpec(), 3))
+            gateway.end_turn()
+        settled = sight.hold()
+        assert settled is not None
+        sight.let_go()
+        for entities in (settled.entities, gateway.entities()):
+            seen.append([(len(each.fragments), each.former_count) for each in entities])
+    gateway.close()
+    sight.close()
+
+    assert seen == [[(16, 0)] * 2] * 2 + [[(17, 16)] * 2] * 2
 
 
 def test_a_broker_reads_the_catalogue_when_no_gateway_is_changing_it(databases: list[str]) -> None:

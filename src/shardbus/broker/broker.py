@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, TypeVar, final
 
 from shardbus.broker.clock import TimedClock
+from shardbus.broker.fragment.led import Led
 from shardbus.broker.fragment.outlet import Outlet
 from shardbus.broker.fragment.publishing import Publisher
 from shardbus.broker.fragment.runner import UNAVAILABLE, Runner
@@ -105,18 +106,21 @@ class Broker:
         fragment_id = FragmentId(entity.entity_id, number)
         runner = self._runners.get(fragment_id)
         if runner is None:
-            outlet = None
+            outlet, led = None, None
             if entity.is_topic():
                 outlet = Outlet(number, self._publisher(entity), self)
+            elif entity.is_subscription():
+                led = Led(FragmentId(entity.topic_id, number), entity.is_former(number), self)
             runner = Runner(
                 fragment_id,
-                self._rules(entity),
+                self._rules(entity, number),
                 self._storage,
                 self._clock,
                 self._loop,
                 outlet,
                 self._bounds,
                 self._handed.pop(fragment_id, None),
+                led,
             )
             self._runners[fragment_id] = runner
         return runner
@@ -205,6 +209,7 @@ class Broker:
             return False
         known = {one.entity_id: one.updated_at_ms for one in publisher.subscriptions.values()}
         is_alike = publisher.default_ttl_ms == topic.spec.default_ttl_ms
+        is_alike = is_alike and publisher.spread == topic.spread_numbers()
         return is_alike and known == {one.entity_id: one.updated_at_ms for one in subscriptions}
 
     async def _teach(
@@ -238,7 +243,7 @@ class Broker:
         for number in numbers:
             runner = self._runners.get(FragmentId(entity.entity_id, number))
             if runner is not None:
-                runner.configure(self._rules(entity))
+                runner.configure(self._rules(entity, number))
 
     async def delete_fragments(self, entity_id: int, numbers: Sequence[int]) -> None:
         fragments = [FragmentId(entity_id, number) for number in numbers]
@@ -320,9 +325,12 @@ class Broker:
     def _is_running(self, entity_id: int) -> bool:
         return any(fragment.entity_id == entity_id for fragment in self._runners)
 
-    def _rules(self, entity: Entity) -> FragmentRules:
+    def _rules(self, entity: Entity, number: int) -> FragmentRules:
         rules = rules_of(entity.spec, self._fragment_bytes_max)
         rules.is_topic = entity.is_topic()
+        if entity.is_coming(number):
+            # It is used from the moment of the switch, before it is told of that.
+            rules.is_partitioned = len(entity.coming) > 1
         return rules
 
     def _publisher(self, topic: Entity) -> Publisher:

@@ -387,7 +387,7 @@ def test_a_map_that_was_given_up_leaves_no_numbers_to_be_used_again(town: Town) 
     """P6: another gateway may be slow to remove its fragments, and must not find others there."""
     prepared = town.run(town.namespace.maps.plan(town.entity(), 3))
     town.run(town.namespace.maps._put(prepared))
-    town.run(town.namespace._fragments.create_coming(prepared))
+    town.run(town.namespace._fragments.create_coming([prepared]))
     town.run(town.namespace.maps.cancel(town.near))
     town.restart()
     entity = town.change(3)
@@ -501,7 +501,7 @@ def test_a_deleted_queue_leaves_nothing(town: Town) -> None:
     town.change(3)
     prepared = town.run(town.namespace.maps.plan(town.entity(), 2))
     town.run(town.namespace.maps._put(prepared))
-    town.run(town.namespace._fragments.create_coming(prepared))
+    town.run(town.namespace._fragments.create_coming([prepared]))
     entity_id = prepared.entity_id
 
     town.run(town.namespace.delete(town.near))

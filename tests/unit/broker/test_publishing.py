@@ -12,6 +12,7 @@ from shardbus.core.namespace.entity import (
     new_subscription,
     spread_fragments,
 )
+from shardbus.core.namespace.placement import even_hash_starts
 from shardbus.core.namespace.rule_spec import RuleSpec, TypedValue, correlation_filter, default_rule
 from shardbus.core.properties import unpack
 from shardbus.rules.limits import SQL_RULES_MAX
@@ -36,9 +37,12 @@ def subscription(number: int, *rules: RuleSpec, dead_letters: bool = True) -> En
     return made
 
 
-def told(*subscriptions: Entity) -> Publisher:
+def told(*subscriptions: Entity, fragments: int = 1) -> Publisher:
     publisher = new_publisher()
-    publisher.tell(topic(), subscriptions)
+    told_of = topic()
+    told_of.fragments = spread_fragments(1, fragments, 1)
+    told_of.hash_starts = even_hash_starts(fragments)
+    publisher.tell(told_of, subscriptions)
     return publisher
 
 
@@ -135,9 +139,7 @@ def test_an_action_does_not_spread_a_session_over_fragments(
     """R11: otherwise several receivers could hold it at once."""
     made = subscription(2, sql_rule("a", "1=1", "SET sys.SessionId = 'z'"))
     made.spec.requires_session = requires_session
-    made.fragments = spread_fragments(2, fragments, 1)
-
-    [copy] = only(told(made).parcels(entry(b"label=old|body", session_id="s")))
+    [copy] = only(told(made, fragments=fragments).parcels(entry(b"label=old|body", session_id="s")))
 
     assert copy.reason == reason
     assert copy.session_id == ("s" if reason else "z")
@@ -147,9 +149,7 @@ def test_an_action_may_spell_a_session_anew_where_it_is_spread() -> None:
     """It stays the same session, in the same fragment."""
     made = subscription(2, sql_rule("a", "1=1", "SET sys.SessionId = 'SÄ'"))
     made.spec.requires_session = True
-    made.fragments = spread_fragments(2, 16, 1)
-
-    [copy] = only(told(made).parcels(entry(b"label=old|body", session_id="sä")))
+    [copy] = only(told(made, fragments=16).parcels(entry(b"label=old|body", session_id="sä")))
 
     assert (copy.reason, copy.session_id) == (None, "SÄ")
 

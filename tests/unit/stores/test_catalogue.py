@@ -2,17 +2,25 @@
 
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from shardbus.core.namespace.access import LISTEN, AccessRule
-from shardbus.core.namespace.entity import Entity, EntitySpec, spread_fragments
+from shardbus.core.namespace.entity import (
+    Entity,
+    EntitySpec,
+    FragmentHome,
+    new_subscription,
+    spread_fragments,
+)
 from shardbus.core.namespace.placement import even_hash_starts
+from shardbus.core.namespace.property import TOPIC
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.memory.catalogue import MemoryCatalogue
 from shardbus.stores.sqlite.catalogue import SqliteCatalogue
+from shardbus.stores.sqlite.examine.catalogue_repair import check_catalogue
 
 AnyCatalogue = MemoryCatalogue | SqliteCatalogue
 
@@ -52,6 +60,64 @@ def test_putting_an_entity_again_replaces_its_record(catalogue: AnyCatalogue) ->
     changed.spec.lock_ms = 7000
 
     assert [known.spec.lock_ms for known in catalogue.entities()] == [5000]
+
+
+def with_other_map(catalogue: AnyCatalogue) -> tuple[Entity, Entity]:
+    """A topic that was repartitioned after the records of two subscriptions were written, of
+    which one is being deleted.
+    """
+    topic = entity(1, "news")
+    topic.kind = TOPIC
+    catalogue.put(topic)
+    for entity_id in (2, 3):
+        catalogue.put(new_subscription(entity_id, topic, f"s{entity_id}", EntitySpec(), 1000))
+    spec = EntitySpec()
+    spec.is_partitioned = True
+    coming = [FragmentHome(16, 0), FragmentHome(17, 1)]
+    switched = topic.preparing(coming, even_hash_starts(2), 2000).switched(spec, 3000)
+    catalogue.put(switched)
+    catalogue.remove(3)
+    return topic, switched
+
+
+def maps_of(entities: Sequence[Entity]) -> list[tuple[list[int], int, bool]]:
+    return [
+        ([home.number for home in each.fragments], each.former_count, each.spec.is_partitioned)
+        for each in entities
+    ]
+
+
+def test_a_subscription_has_the_map_of_its_topic(catalogue: AnyCatalogue) -> None:
+    """P6: whatever its record says, also while its deletion is unfinished."""
+    with_other_map(catalogue)
+
+    assert maps_of(catalogue.entities()) == [(list(range(18)), 16, True)] * 2
+    deleted = [each.entity for each in catalogue.unfinished() if each.is_final]
+    assert maps_of(deleted) == [(list(range(18)), 16, True)]
+
+
+def test_a_subscription_without_a_topic_keeps_the_map_of_its_record(
+    catalogue: AnyCatalogue,
+) -> None:
+    """P6: as when the record of the topic is damaged."""
+    with_other_map(catalogue)
+    catalogue.remove(1)
+    catalogue.finish(1)
+
+    assert maps_of(catalogue.entities()) == [(list(range(16)), 0, False)]
+
+
+def test_an_examination_finds_the_map_of_the_topic_too(tmp_path: Path) -> None:
+    """P6: otherwise the fragments of its present map would be called orphans."""
+    path = tmp_path / "catalogue.db"
+    catalogue = SqliteCatalogue(path, now_ms=5, namespace_id="n")
+    with_other_map(catalogue)
+    catalogue.close()
+
+    report = check_catalogue(path)
+
+    assert maps_of(report.entities) == [(list(range(18)), 16, True)] * 2
+    assert maps_of([each.entity for each in report.unfinished]) == [(list(range(18)), 16, True)]
 
 
 def test_an_id_is_given_out_once(catalogue: AnyCatalogue) -> None:

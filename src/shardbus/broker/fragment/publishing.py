@@ -14,6 +14,7 @@ from shardbus.core.message import NEVER_MS, Entry
 from shardbus.core.namespace.entity import Entity
 from shardbus.core.namespace.rule_spec import RuleSpec
 from shardbus.core.namespace.tier import INFINITE_MS
+from shardbus.core.sequence import fragment_of
 from shardbus.core.sessions.key import session_key
 from shardbus.message.rule_view import MESSAGES, PayloadFormat, entry_value
 from shardbus.rules.action import Changes
@@ -82,6 +83,8 @@ class Publisher:
         # payload.
         self.copies_max = 0
         self.has_actions = False
+        # The fragments of the topic that have only some of the keys of their map.
+        self.spread: set[int] = set()
         # The topic's: an action can set a time to live, but not a longer one.
         self.default_ttl_ms = INFINITE_MS
         self._payloads = payloads
@@ -113,6 +116,7 @@ class Publisher:
                 pass
             raise
         self.default_ttl_ms = topic.spec.default_ttl_ms
+        self.spread = topic.spread_numbers()
         self.is_told = True
 
     # Work of several turns of the loop.
@@ -216,13 +220,22 @@ class Publisher:
         for made in match.copies:
             try:
                 copy = self._changed(entry, made.changes)
-                _check_session(entry, copy, subscription)
+                if subscription.spec.requires_session:
+                    self._check_session(entry, copy)
                 copies.append(copy)
             except ValueError as error:
                 failures.append(RuleFailure(made.rule_name, str(error), is_action=True))
         if failures and subscription.spec.dead_letters_on_filter_errors:
             copies.append(_failed_copy(entry, failures[0]))
         return copies
+
+    def _check_session(self, entry: Entry, copy: Entry) -> None:
+        """A session lives in one fragment of each map, and a copy stays in that of its message
+        (R11).
+        """
+        is_spread = fragment_of(entry.sequence_number) in self.spread
+        if is_spread and _key(copy) != _key(entry):
+            raise ValueError("an action cannot change the session of a partitioned topic's message")
 
     def _changed(self, entry: Entry, changes: Changes) -> Entry:
         copy = _copy(entry)
@@ -372,10 +385,3 @@ def _failed_copy(entry: Entry, failure: RuleFailure) -> Entry:
 
 def _key(entry: Entry) -> str | None:
     return None if entry.session_id is None else session_key(entry.session_id)
-
-
-def _check_session(entry: Entry, copy: Entry, subscription: Entity) -> None:
-    """A session lives in one fragment, and a copy stays in that of its message (R11)."""
-    is_spread = subscription.spec.requires_session and len(subscription.fragments) > 1
-    if is_spread and _key(copy) != _key(entry):
-        raise ValueError("an action cannot change the session of a partitioned topic's message")

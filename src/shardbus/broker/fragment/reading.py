@@ -10,7 +10,9 @@ import logging
 import time
 from typing import Final, final
 
+from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.change import Change
+from shardbus.core.fragment.command import FragmentRules
 from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.fragment.need import (
     Need,
@@ -27,6 +29,7 @@ from shardbus.core.fragment.need import (
 from shardbus.core.limits import DIGEST_BYTES, STATES_MAX
 from shardbus.core.message import Entry
 from shardbus.core.messages.duplicate_history import History
+from shardbus.core.sealing.seal import Standing
 from shardbus.core.sessions.key import session_key
 from shardbus.core.stages.record import ReadStage, read_piece
 from shardbus.stores.base.store import (
@@ -74,6 +77,29 @@ class Loaded:
         self.history = history
         # The messages that were handed over locked.
         self.handed: list[Entry | None] = []
+        # What is stored of the topic's fragment, if that was asked for and can be read.
+        self.leader: Standing | None = None
+
+    def fragment(
+        self,
+        number: int,
+        rules: FragmentRules,
+        bounds: Bounds | None,
+        now_ms: int,
+        steady_ms: int,
+    ) -> Fragment:
+        image = self.image
+        return Fragment(
+            number,
+            rules,
+            image.counters,
+            image.next_due_ms,
+            self.history,
+            bounds,
+            image.records,
+            loaded_at_ms=now_ms,
+            steady_ms=steady_ms,
+        )
 
 
 @final

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from shardbus.broker.clock import Clock
+from shardbus.broker.fragment.led import read_standing
 from shardbus.broker.fragment.reading import Loaded, load
 from shardbus.broker.fragment.storage import Storage
 from shardbus.core.fragment.handover import HandOver
@@ -50,11 +51,13 @@ class FragmentRecovery:
         followers: list[FragmentId],
         then: Callable[[Loaded | StoreError], None],
         handed: HandOver | None = None,
+        leader: FragmentId | None = None,
     ) -> None:
         """Read the fragment, with the message ids of this window; write it too if necessary.
 
         The fragment gives out no number that one of its followers has: those take over what it
-        numbers. With `handed`, the messages that it names are read, too.
+        numbers. With `handed`, the messages that it names are read, too; with `leader`, the
+        standing of that fragment.
         """
         fragment_id, now_ms = self._fragment_id, self._clock.now_ms()
 
@@ -73,6 +76,8 @@ class FragmentRecovery:
             if handed is not None:
                 numbers = handed.numbers()
                 loaded.handed = store.read_entries(fragment_id, numbers, bytes_max=1)
+            if leader is not None:
+                loaded.leader = read_standing(store, leader)
             return loaded
 
         self._storage.read(job, done)

@@ -15,6 +15,7 @@ from shardbus.broker.fragment.biting import Biting, bitten_on
 from shardbus.broker.fragment.deciding import Deciding, may_be_overtaken
 from shardbus.broker.fragment.handing import take_over
 from shardbus.broker.fragment.joint import Broken, Joint, JointPart
+from shardbus.broker.fragment.led import Led, standing_of
 from shardbus.broker.fragment.outlet import Outlet
 from shardbus.broker.fragment.reading import Found, Lacking, Loaded, Reading, feed, read_lacking
 from shardbus.broker.fragment.recovery import FragmentRecovery
@@ -30,6 +31,7 @@ from shardbus.core.fragment.handover import HandOver
 from shardbus.core.fragment.need import Need
 from shardbus.core.limits import PAGE_BYTES_MAX
 from shardbus.core.messages.command import NO_SESSION, Receive
+from shardbus.core.sealing.seal import Standing
 from shardbus.stores.base.store import (
     Due,
     FragmentCommit,
@@ -60,7 +62,8 @@ class Runner(StoredFragment):
     Until then commands are Unavailable, watchers wait, and `browse` shows what is stored.
 
     The fragment of a topic has an `outlet`: it stores what it publishes together with the
-    subscriptions that get it (see `joint`). It does nothing before these are known.
+    subscriptions that get it (see `joint`). It does nothing before these are known. Those are `led`
+    by it: `standing` is what is stored of it.
     """
 
     def __init__(  # noqa: PLR0913 - what it is made of
@@ -73,6 +76,7 @@ class Runner(StoredFragment):
         outlet: Outlet | None = None,
         bounds: Bounds | None = None,
         handed: HandOver | None = None,
+        led: Led | None = None,
     ) -> None:
         super().__init__(fragment_id, storage)
         self.state = RECOVERING
@@ -104,6 +108,8 @@ class Runner(StoredFragment):
         self._alarm = Alarm(clock, loop, self._schedule)
         self._biting = Biting(storage, loop, self.submit, self._schedule)
         self._outlet = outlet
+        self._led = led
+        self.standing: Standing | None = None
         # The joint that this fragment leads, and its part in that of another.
         self._joint: Joint | None = None
         self._part: JointPart | None = None
@@ -270,6 +276,8 @@ class Runner(StoredFragment):
         is_beside = self._removing is fragment and not self._is_held_up
         if fragment is None or not is_beside or not isinstance(command, Receive):
             return False
+        if self._led is not None:
+            self._led.lead(fragment)
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         received = fragment.receive_beside(command, now_ms, steady_ms)
         if received is None:
@@ -304,6 +312,8 @@ class Runner(StoredFragment):
     def _apply_inbox(self, fragment: Fragment) -> list[Change]:
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         fragment.note_shortage(self._storage.shortage)
+        if self._led is not None:
+            self._led.lead(fragment)
         is_fed, self._is_fed = self._is_fed, False
         inbox = self._inbox
         if inbox:
@@ -397,10 +407,15 @@ class Runner(StoredFragment):
 
     def _answer(self, fragment: Fragment) -> None:
         fragment.after_commit()
-        self.stored_counter = fragment.counters.last_counter
+        self._note_stored(fragment)
         self._answers.give()
         if self._fragment is fragment:
             self._go_on(fragment)
+
+    def _note_stored(self, fragment: Fragment) -> None:
+        self.stored_counter = fragment.counters.last_counter
+        if self._outlet is not None:
+            self.standing = standing_of(fragment.seal, fragment.counters)
 
     def _go_on(self, fragment: Fragment) -> None:
         """Between two drains: read pages, expire, wake receivers, publish, set the alarm."""
@@ -527,39 +542,31 @@ class Runner(StoredFragment):
             self._go_on(fragment)
 
     def _load(self) -> None:
-        def done(loaded: Loaded | StoreError) -> None:
-            if isinstance(loaded, StoreError):
-                self._load_failed(loaded)
-            else:
-                self._loaded(loaded)
+        followers = [] if self._outlet is None else self._outlet.followers()
+        leader = None if self._led is None else self._led.to_be_read()
+        window_ms = self._rules.duplicate_window_ms
+        self._recovery.load(window_ms, followers, self._loaded, self._handed, leader)
 
-        outlet = self._outlet
-        followers = [] if outlet is None else outlet.followers()
-        self._recovery.load(self._rules.duplicate_window_ms, followers, done, self._handed)
-
-    def _loaded(self, loaded: Loaded) -> None:
-        image = loaded.image
-        self._fragment = Fragment(
-            self.fragment_id.number,
-            self._rules,
-            image.counters,
-            image.next_due_ms,
-            loaded.history,
-            self._bounds,
-            image.records,
-            loaded_at_ms=self._clock.now_ms(),
-            steady_ms=self._clock.steady_ms(),
-        )
-        take_over(self._fragment, self._handed, loaded, self._clock.steady_ms())
+    def _loaded(self, loaded: Loaded | StoreError) -> None:
+        if isinstance(loaded, StoreError):
+            self._load_failed(loaded)
+            return
+        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
+        number, rules = self.fragment_id.number, self._rules
+        fragment = loaded.fragment(number, rules, self._bounds, now_ms, steady_ms)
+        self._fragment = fragment
+        take_over(fragment, self._handed, loaded, steady_ms)
         self._handed = None
-        self.stored_counter = image.counters.last_counter
+        self._note_stored(fragment)
+        if self._led is not None:
+            self._led.was_read(loaded.leader)
         self.state = AVAILABLE
         self._reason = ""
         self._is_first_load = False
         self._is_busy = False
         self._recovery.note_loaded()
         self._watchers.wake_sessions()
-        self._go_on(self._fragment)
+        self._go_on(fragment)
 
     def _forget(self, error: StoreError) -> None:
         """A failed commit is unknown unless the error says otherwise: load the fragment again."""

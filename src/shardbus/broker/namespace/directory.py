@@ -91,7 +91,19 @@ class Directory:
         self._listeners.append(listener)
 
     def put(self, entity: Entity) -> None:
-        """Add an entity, or replace its description, and tell the listeners."""
+        """Add an entity, or replace its description, and tell the listeners.
+
+        With a topic, its subscriptions get its map.
+        """
+        topic = self._by_id.get(entity.topic_id) if entity.topic_id else None
+        self._put(entity if topic is None else entity.with_map_of(topic))
+        if entity.is_topic():
+            for subscription in self.subscriptions(entity.entity_id):
+                mapped = subscription.with_map_of(entity)
+                if mapped is not subscription:
+                    self._put(mapped)
+
+    def _put(self, entity: Entity) -> None:
         key = entity.name.lower()
         known_before = self._entities.get(key)
         self._entities[key] = entity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final, TypeVar, final
 
 from shardbus.broker.namespace.host import (
@@ -55,12 +55,24 @@ class Fragments:
                     f"be created: {error.message}"
                 ) from error
 
-    async def create_coming(self, entity: Entity) -> None:
-        """Create the fragments of the next map; those that exist stay as they are."""
-        for index in sorted({home.broker_index for home in entity.coming}):
-            numbers = [home.number for home in entity.coming if home.broker_index == index]
+    async def create_coming(self, entities: Sequence[Entity]) -> None:
+        """Create the fragments of the next map of these entities; those that exist stay as they
+        are.
+        """
+        await _for_each(entities, self._create_coming)
+
+    async def _create_coming(self, entity: Entity) -> None:
+        for index, numbers in _coming_by_broker(entity):
             host = self._hosts[index]
             await self._answer(host, host.create_fragments(entity, numbers))
+
+    async def delete_coming(self, entities: Sequence[Entity]) -> None:
+        """Remove the fragments of the next map of these entities."""
+        await _for_each(entities, self._delete_coming)
+
+    async def _delete_coming(self, entity: Entity) -> None:
+        for index, numbers in _coming_by_broker(entity):
+            await self.delete_numbers(index, entity.entity_id, numbers)
 
     async def update(self, entity: Entity) -> None:
         """Apply an entity's new description everywhere."""
@@ -176,11 +188,17 @@ class Fragments:
     ) -> EntityStatistics:
         """The statistics of the topic itself, with the size of all its subscriptions (R29)."""
         found = await self.statistics(topic)
-        for some in _portions(subscriptions):
-            parts = await asyncio.gather(*map(self.statistics, some))
-            for subscription, part in zip(some, parts, strict=True):
-                found.add_subscription(part, subscription.updated_at_ms)
+        parts = await self.statistics_of(subscriptions)
+        for subscription, part in zip(subscriptions, parts, strict=True):
+            found.add_subscription(part, subscription.updated_at_ms)
         return found
+
+    async def statistics_of(self, entities: Sequence[Entity]) -> list[EntityStatistics]:
+        """The statistics of each of these entities."""
+        parts: list[EntityStatistics] = []
+        for some in _portions(entities):
+            parts += await asyncio.gather(*map(self.statistics, some))
+        return parts
 
     def name_of(self, index: int) -> str:
         return self._hosts[index].name
@@ -261,6 +279,24 @@ class Fragments:
 
 def _broker_indexes(entity: Entity) -> list[int]:
     return sorted({home.broker_index for home in entity.every_home()})
+
+
+def _coming_by_broker(entity: Entity) -> list[tuple[int, list[int]]]:
+    indexes = sorted({home.broker_index for home in entity.coming})
+    return [
+        (index, [home.number for home in entity.coming if home.broker_index == index])
+        for index in indexes
+    ]
+
+
+async def _for_each(
+    entities: Sequence[Entity], work: Callable[[Entity], Coroutine[object, object, None]]
+) -> None:
+    """Do the work for all of them. After a failure nothing is left under way."""
+    for some in _portions(entities):
+        for answer in await asyncio.gather(*map(work, some), return_exceptions=True):
+            if answer is not None:
+                raise answer
 
 
 def _portions(entities: Sequence[Entity]) -> list[Sequence[Entity]]:

@@ -159,6 +159,20 @@ class EntityStatistics:
         self.subscriptions_used_ms = 0
         self.warnings: list[str] = []
 
+    def add_lines(self, part: EntityStatistics) -> None:
+        """Add what the fragments of a subscription hold to those of the topic with the same
+        numbers.
+        """
+        by_number = {each.number: each for each in self.fragments}
+        for other in part.fragments:
+            own = by_number.get(other.number)
+            if own is None:
+                # The topic was repartitioned in the meantime.
+                continue
+            own.counts = [one + more for one, more in zip(own.counts, other.counts, strict=True)]
+            own.deferred_count += other.deferred_count
+            own.scheduled_count += other.scheduled_count
+
     def add_subscription(self, part: EntityStatistics, updated_at_ms: int) -> None:
         """Add a subscription to the sums of its topic.
 

@@ -111,7 +111,7 @@ class Leftovers:
         """Called before the fragments of a new entity are created; Unavailable if they cannot
         be.
         """
-        for index in sorted({home.broker_index for home in entity.fragments} - self._joined):
+        for index in sorted({home.broker_index for home in entity.every_home()} - self._joined):
             # The broker might hold fragments of an entity that had this id.
             raise Unavailable(
                 f"'{entity.name}' was not created, because not all of its fragments could be "

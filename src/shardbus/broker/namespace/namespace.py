@@ -268,6 +268,16 @@ class Namespace:
         counted = await self._fragments.statistics(entity)
         return tell_of_forwarding(self._directory, entity, counted)
 
+    async def lines(self, entity: Entity) -> EntityStatistics:
+        """The statistics of an entity; each fragment of a topic with what its subscriptions have
+        there.
+        """
+        found = await self._fragments.statistics(entity)
+        if entity.is_topic():
+            for part in await self._fragments.statistics_of(self.subscriptions(entity)):
+                found.add_lines(part)
+        return found
+
     async def introduce(self) -> None:
         """Tell every broker the subscriptions of its topics, which it does not store.
 
@@ -509,6 +519,9 @@ class Namespace:
     async def apply(self, entity: Entity) -> None:
         """Record a description, and let it take effect everywhere; only in a turn."""
         await self._apply(entity, self._let_take_effect)
+
+    async def tell_subscriptions(self, topic: Entity) -> None:
+        await self._subscriptions.tell(topic.entity_id)
 
     def check_partitioned_quota(self, spec: EntitySpec) -> None:
         self._quota.check_partitioned(spec)

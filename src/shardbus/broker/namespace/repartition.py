@@ -4,6 +4,9 @@ Nothing is moved. The new fragments are recorded and created; the present ones a
 they accept no more messages; one write of the catalogue makes them former ones. Until that write
 everything can be undone, and a sweep undoes what a crash left. See
 docs/adr/0123-repartition-without-moving.md.
+
+The subscriptions of a topic have its map, so the same write changes it for all of them. See
+docs/adr/0171-the-map-of-a-topic.md.
 """
 
 from __future__ import annotations
@@ -34,7 +37,6 @@ from shardbus.core.limits import (
 )
 from shardbus.core.namespace.entity import Entity, EntitySpec, FragmentHome
 from shardbus.core.namespace.placement import balanced_hash_starts, even_hash_starts
-from shardbus.core.namespace.property import QUEUE
 from shardbus.core.namespace.tier import CHOSEN, Tier
 from shardbus.core.sealing.command import Sealed
 
@@ -77,6 +79,10 @@ class Managing(Protocol):
         """Record a new description and apply it everywhere."""
         ...
 
+    async def tell_subscriptions(self, topic: Entity) -> None:
+        """Tell every broker of a topic its subscriptions."""
+        ...
+
     def check_partitioned_quota(self, spec: EntitySpec) -> None: ...
 
 
@@ -112,7 +118,8 @@ class Repartitioner:
         self._check(entity, count)
         self._records.refuse_older_nodes(f"'{entity.name}' cannot be repartitioned")
         statistics = await self._fragments.statistics(entity)
-        self._check_drained(entity, statistics)
+        _check_drained(entity, statistics)
+        await self._check_subscriptions(entity)
         starts = even_hash_starts(count)
         if is_balanced:
             starts = balanced_hash_starts(entity.hash_starts, _weights(entity, statistics), count)
@@ -172,7 +179,7 @@ class Repartitioner:
     async def undo_left(self) -> None:
         """Undo repartitions that a crash interrupted."""
         for entity in self._directory.everything():
-            if entity.coming and entity.entity_id not in self._changing:
+            if _is_prepared(entity) and entity.entity_id not in self._changing:
                 try:
                     await self.cancel(entity.name)
                     log.warning("the unfinished repartition of '%s' was undone", entity.name)
@@ -195,12 +202,18 @@ class Repartitioner:
 
     def has_left(self) -> bool:
         """Whether a repartition is unfinished."""
-        return any(entity.coming for entity in self._directory.everything())
+        return any(_is_prepared(entity) for entity in self._directory.everything())
 
     def _found(self, name: str) -> Entity:
         entity = self._directory.find(name.lower())
         if entity is None:
             raise Refused(NOT_ALLOWED, f"'{name}' was deleted in the meantime.")
+        if entity.is_subscription():
+            raise Refused(
+                NOT_ALLOWED,
+                f"'{entity.name}' has the fragments of its topic: repartition "
+                f"'{entity.topic_name()}'.",
+            )
         return entity
 
     # Checks.
@@ -232,14 +245,28 @@ class Repartitioner:
             self._managing.check_partitioned_quota(spec)
 
     def _obstacle(self, entity: Entity) -> str:
-        spec = entity.spec
-        if entity.kind != QUEUE:
-            return "it is not a queue, and topics and subscriptions keep their fragments."
+        if entity.is_subscription():
+            return f"it has the fragments of its topic: repartition '{entity.topic_name()}'."
         if self._tier.partitioning != CHOSEN:
             return "in a Premium namespace the tier decides how many fragments an entity has."
-        if spec.forwards():
-            return f"it forwards its messages to '{spec.forward_to}': switch that off first."
+        return self._forwarding(entity)
+
+    def _forwarding(self, entity: Entity) -> str:
+        """The obstacle if the entity forwards, or is forwarded to."""
+        if entity.spec.forwards():
+            forward_to = entity.spec.forward_to
+            return f"it forwards its messages to '{forward_to}': switch that off first."
+        for each in self._subscriptions(entity):
+            if each.spec.forwards():
+                return (
+                    f"'{each.name}' forwards its messages to '{each.spec.forward_to}': switch that "
+                    "off first."
+                )
         return self._forwarded_from(entity)
+
+    def _subscriptions(self, entity: Entity) -> list[Entity]:
+        """The subscriptions of a topic; none of any other entity."""
+        return self._directory.subscriptions(entity.entity_id)
 
     def _forwarded_from(self, entity: Entity) -> str:
         """The obstacle if an entity forwards to this one, because transfers are recognised by the
@@ -251,21 +278,14 @@ class Repartitioner:
                 return f"'{source.name}' forwards to it: switch that off first."
         return ""
 
-    def _check_drained(self, entity: Entity, statistics: EntityStatistics) -> None:
-        problems = statistics.problems()
-        if problems:
-            raise Unavailable(
-                f"'{entity.name}' cannot be repartitioned while not all of its fragments are "
-                "available: " + "; ".join(problems)
-            )
-        former = {home.number for home in entity.former()}
-        left = sum(part.counts[0] for part in statistics.fragments if part.number in former)
-        if left:
-            raise Refused(
-                NOT_ALLOWED,
-                f"'{entity.name}' was repartitioned before, and {left} messages still wait in its "
-                "former fragments: receive them first.",
-            )
+    async def _check_subscriptions(self, topic: Entity) -> None:
+        """Refused or Unavailable if the lines of a subscription cannot get another map now."""
+        subscriptions = self._subscriptions(topic)
+        found = await self._fragments.statistics_of(subscriptions)
+        for subscription, statistics in zip(subscriptions, found, strict=True):
+            _check_drained(subscription, statistics)
+            if any(part.readers for part in statistics.fragments):
+                raise _has_readers(subscription)
 
     # Execution.
 
@@ -274,7 +294,7 @@ class Repartitioner:
         await self._leftovers.join_all()
         await self._put(prepared)
         try:
-            await self._fragments.create_coming(prepared)
+            await self._create_coming(prepared)
             await self._seal(prepared)
         except (Refused, Unavailable) as failure:
             await self._undo_after(prepared, failure)
@@ -288,6 +308,19 @@ class Repartitioner:
         await self._managing.apply(switched)
         log.info("'%s' has %s fragments now", switched.name, switched.fragment_count())
         return switched
+
+    async def _create_coming(self, prepared: Entity) -> None:
+        """Create the new fragments, so that those of a topic can publish to those of all its
+        subscriptions.
+        """
+        subscriptions = self._subscriptions(prepared)
+        for each in subscriptions:
+            # Their map is that of the topic, but a node of an older release does not know that: it
+            # must not serve them with the map of their records.
+            await self._records.put(each)
+        await self._fragments.create_coming([*subscriptions, prepared])
+        if prepared.is_topic():
+            await self._managing.tell_subscriptions(prepared)
 
     async def _seal(self, prepared: Entity) -> None:
         waited_ms = 0
@@ -306,7 +339,8 @@ class Repartitioner:
                 )
             waited_ms += STILL_RETRY_MS
             await asyncio.sleep(STILL_RETRY_MS / 1000)
-        reason = self._forwarded_from(prepared)
+        await self._check_subscriptions(prepared)
+        reason = self._forwarding(prepared)
         if reason:
             raise Refused(NOT_ALLOWED, f"'{prepared.name}' cannot be repartitioned: {reason}")
         assert self.sealer is not None
@@ -337,8 +371,9 @@ class Repartitioner:
     async def _undo(self, entity: Entity) -> Entity:
         """Unseal the present fragments and remove the new ones, which never contained a message."""
         await self._told(entity, entity.present(), entity.map_number, is_open=True)
-        for home in entity.coming:
-            await self._fragments.delete_numbers(home.broker_index, entity.entity_id, [home.number])
+        # The topic first: nothing may publish to fragments that are about to be removed.
+        await self._fragments.delete_coming([entity])
+        await self._fragments.delete_coming(self._subscriptions(entity))
         plain = entity.without_coming(self._clock.now_ms())
         await self._put(plain)
         return plain
@@ -355,14 +390,40 @@ class Repartitioner:
         return await self.sealer.seal(entity, homes, map_number, is_open=is_open)
 
 
+def _is_prepared(entity: Entity) -> bool:
+    """Whether a repartition is unfinished; a subscription only has the map of its topic."""
+    return bool(entity.coming) and not entity.is_subscription()
+
+
+def _check_drained(entity: Entity, statistics: EntityStatistics) -> None:
+    problems = statistics.problems()
+    if problems:
+        raise Unavailable(
+            f"'{entity.name}' cannot be repartitioned while not all of its fragments are "
+            "available: " + "; ".join(problems)
+        )
+    former = {home.number for home in entity.former()}
+    left = sum(part.counts[0] for part in statistics.fragments if part.number in former)
+    if left:
+        raise Refused(
+            NOT_ALLOWED,
+            f"'{entity.name}' was repartitioned before, and {left} messages still wait in its "
+            "former fragments: receive them first.",
+        )
+
+
+def _has_readers(entity: Entity) -> Refused:
+    return Refused(
+        NOT_ALLOWED,
+        f"'{entity.name}' cannot be repartitioned: readers of the data pipeline use its "
+        "fragments. Stop their queries, and drop the readers.",
+    )
+
+
 def _check_pipeline(entity: Entity, told: Sequence[Sealed]) -> None:
     """Refused if there are readers or stages: only their fragments know them."""
     if any(each.readers for each in told):
-        raise Refused(
-            NOT_ALLOWED,
-            f"'{entity.name}' cannot be repartitioned: readers of the data pipeline use its "
-            "fragments. Stop their queries, and drop the readers.",
-        )
+        raise _has_readers(entity)
     if any(each.stages for each in told):
         raise Refused(
             NOT_ALLOWED,

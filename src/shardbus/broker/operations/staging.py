@@ -25,6 +25,7 @@ from shardbus.core.errors import (
     ALREADY_PUBLISHED,
     BEING_PUBLISHED,
     INVALID_ARGUMENT,
+    NOT_ALLOWED,
     QUOTA_EXCEEDED,
     REPARTITIONING,
     SERVER_BUSY,
@@ -179,6 +180,13 @@ class EntityStages:
                     INVALID_ARGUMENT,
                     f"The topic has no fragment that gave out the sequence number "
                     f"{message.past_number}.",
+                )
+            if index < self._router.former_count:
+                raise Refused(
+                    NOT_ALLOWED,
+                    f"The topic published sequence number {message.past_number} before it was "
+                    "repartitioned, and its fragments of that time accept no messages: fill in "
+                    "only what was published since, or write the messages under new numbers.",
                 )
             shares.setdefault(index, []).append(position)
         return [Placed(index, share, is_keyed=True) for index, share in shares.items()]

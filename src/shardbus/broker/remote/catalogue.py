@@ -24,7 +24,7 @@ from shardbus.broker.remote.catalogue_answerer import (
 from shardbus.core.document import Fields
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.namespace.access import AccessRule, rule_from_document
-from shardbus.core.namespace.entity import Entity, entity_from_json
+from shardbus.core.namespace.entity import Entity, entity_from_json, with_topic_maps
 from shardbus.stores.base.store import StoreError, Unfinished
 
 ANSWER_S_MAX: Final = 30
@@ -53,7 +53,7 @@ class RemoteCatalogue:
     def entities(self) -> list[Entity]:
         self._snapshot = None
         documents = [str(document) for document in self._read().values("entities")]
-        return [entity_from_json(document) for document in documents]
+        return with_topic_maps(entity_from_json(document) for document in documents)
 
     def damaged(self) -> list[int]:
         return self._read().integers("damaged")

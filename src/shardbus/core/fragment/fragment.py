@@ -79,6 +79,7 @@ from shardbus.core.messages.settling import LOCK_LOST_TEXT, Settling
 from shardbus.core.readers.claiming import Claiming
 from shardbus.core.readers.record import ReaderStanding
 from shardbus.core.runs import Runs
+from shardbus.core.sealing.seal import FragmentSeal
 from shardbus.core.sequence import check_numbers, lock_token
 from shardbus.core.sessions.holding import NoHolds, SessionHolds, not_received_so
 from shardbus.core.sessions.table import HeldSession
@@ -134,8 +135,7 @@ class Fragment:
         self._entrance = Entrance(number, self._ledger, known, kept, loaded_at_ms)
         self._holds: SessionHolds | None = None
         if self._sessions is not None:
-            seal = self._entrance.seal
-            self._holds = SessionHolds(number, self._ledger, self._sessions, seal)
+            self._holds = SessionHolds(number, self._ledger, self._sessions, self.seal)
         self.tickets = self._entrance.tickets
         self._calendar = Calendar(number, self._ledger)
         self._settling = Settling(self._ledger)
@@ -325,6 +325,10 @@ class Fragment:
         """How far each reader is behind; messages that it has claimed count as active."""
         return self._readers.standings(self.counters)
 
+    @property
+    def seal(self) -> FragmentSeal:
+        return self._entrance.seal
+
     def size_bytes(self) -> int:
         """What the fragment holds, staged messages included."""
         return self.counters.total_bytes() + self._ledger.staged_bytes
@@ -467,7 +471,7 @@ class Fragment:
             )
         else:
             deliveries = self._hand_out(self._with_payload(entries))
-        return Received(deliveries, self._entrance.seal.is_left(line) or self._is_line_ready(line))
+        return Received(deliveries, self.seal.is_left(line) or self._is_line_ready(line))
 
     def _lock(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 from shardbus.core.document import Fields
@@ -140,7 +141,8 @@ class Entity:
 
     A subscription is named `<topic>/Subscriptions/<subscription>`; it has the fragment map of the
     topic `topic_id`, and its `rules` in the order in which they were added. For other entities
-    these are 0 and empty.
+    these are 0 and empty. The map is a fact of the topic: that in the record of a subscription is a
+    copy, which may be outdated, and counts only as long as there is no topic (`with_topic_maps`).
     """
 
     def __init__(self, entity_id: int, name: str, spec: EntitySpec, created_at_ms: int) -> None:
@@ -203,6 +205,21 @@ class Entity:
         """All fragments, with those that are prepared for the next map."""
         return self.fragments + self.coming
 
+    def is_former(self, number: int) -> bool:
+        return any(home.number == number for home in self.former())
+
+    def spread_numbers(self) -> set[int]:
+        """The fragments that do not have all keys of their map, but share them with others."""
+        counts = [len(starts) for starts in self.former_starts]
+        maps = [self.former_count - sum(counts), *counts, len(self.hash_starts)]
+        spread = {home.number for home in self.coming} if len(self.coming) > 1 else set()
+        first = 0
+        for count in maps:
+            if count > 1:
+                spread |= {home.number for home in self.fragments[first : first + count]}
+            first += count
+        return spread
+
     def is_coming(self, number: int) -> bool:
         """Whether a fragment is prepared for the next map; it may not exist yet."""
         return any(home.number == number for home in self.coming)
@@ -250,6 +267,31 @@ class Entity:
         """This subscription with other rules; the rest of it is shared, not copied."""
         return self._changed(self.spec, rules, self._later_ms(now_ms))
 
+    def with_map_of(self, topic: Entity) -> Entity:
+        """This subscription with the present map of its topic; itself if it has that already."""
+        is_same = self.fragments is topic.fragments and self.coming is topic.coming
+        is_same = is_same and self.hash_starts is topic.hash_starts
+        if is_same and self.spec.is_partitioned == topic.spec.is_partitioned:
+            return self
+        spec = self.spec
+        if spec.is_partitioned != topic.spec.is_partitioned:
+            spec = spec.copy()
+            spec.is_partitioned = topic.spec.is_partitioned
+        entity = self._changed(spec, self.rules, self.updated_at_ms)
+        entity.take_map(topic)
+        return entity
+
+    def take_map(self, other: Entity) -> None:
+        """Share the map of another entity."""
+        self.fragments = other.fragments
+        self.hash_starts = other.hash_starts
+        self.map_number = other.map_number
+        self.former_count = other.former_count
+        self.former_starts = other.former_starts
+        self.numbers_used = other.numbers_used
+        self.coming = other.coming
+        self.coming_starts = other.coming_starts
+
     def without_rules(self) -> Entity:
         """The same description without its rules."""
         return self._changed(self.spec, [], self.updated_at_ms)
@@ -292,14 +334,7 @@ class Entity:
         entity.kind = self.kind
         entity.updated_at_ms = at_ms
         entity.accessed_at_ms = self.accessed_at_ms
-        entity.fragments = self.fragments
-        entity.hash_starts = self.hash_starts
-        entity.map_number = self.map_number
-        entity.former_count = self.former_count
-        entity.former_starts = self.former_starts
-        entity.numbers_used = self.numbers_used
-        entity.coming = self.coming
-        entity.coming_starts = self.coming_starts
+        entity.take_map(self)
         entity.topic_id = self.topic_id
         entity.rules = rules
         return entity
@@ -322,12 +357,21 @@ def new_subscription(
     subscription = Entity(entity_id, subscription_path(topic.name, name), spec, now_ms)
     subscription.kind = SUBSCRIPTION
     subscription.topic_id = topic.entity_id
-    subscription.fragments = topic.fragments
-    subscription.hash_starts = topic.hash_starts
-    subscription.map_number = topic.map_number
-    subscription.former_count = topic.former_count
-    subscription.former_starts = topic.former_starts
+    subscription.take_map(topic)
     return subscription
+
+
+def with_topic_maps(entities: Iterable[Entity], others: Sequence[Entity] = ()) -> list[Entity]:
+    """The entities of a catalogue, each subscription with the map of its topic.
+
+    A topic is looked for in `others` too. A subscription without one keeps the map of its record.
+    """
+    found = list(entities)
+    topics = {each.entity_id: each for each in (*others, *found) if each.is_topic()}
+    return [
+        each.with_map_of(topics[each.topic_id]) if each.topic_id in topics else each
+        for each in found
+    ]
 
 
 def subscription_path(topic: str, name: str) -> str:

@@ -17,9 +17,26 @@ _IDS_KEY: Final = b"ids"
 
 
 @final
+class Standing:
+    """Whether a topic's fragment is sealed, and whether it has messages that it has not published
+    yet.
+
+    The fragments of its subscriptions with the same number accept messages from it alone. So they
+    have no seal of their own: they are sealed when it is.
+    """
+
+    def __init__(self, is_sealed: bool, has_scheduled: bool) -> None:
+        self.is_sealed = is_sealed
+        self.has_scheduled = has_scheduled
+
+
+@final
 class FragmentSeal:
     """The stored seal of one fragment: the last map for which it was sealed or opened, and whether
     it is sealed for that map.
+
+    `is_final`: a sealed fragment gets no more messages. That of a subscription may get those that
+    were scheduled before.
     """
 
     def __init__(self, records: dict[tuple[int, bytes], bytes]) -> None:
@@ -29,8 +46,18 @@ class FragmentSeal:
         if data is not None:
             self.map_number, sealed = unpack_integers(data)
             self.is_sealed = sealed != 0
+        self._has_scheduled = False
         # Whether ids were carried over from a map with digests of the other form.
         self.has_both_forms = (SEAL, _IDS_KEY) in records
+
+    @property
+    def is_final(self) -> bool:
+        return self.is_sealed and not self._has_scheduled
+
+    def follow(self, standing: Standing) -> None:
+        """Be sealed as the fragment of the topic."""
+        self.is_sealed = standing.is_sealed
+        self._has_scheduled = standing.has_scheduled
 
     def check(self) -> None:
         """Refused when the fragment is sealed."""

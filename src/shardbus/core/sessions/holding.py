@@ -240,14 +240,15 @@ class SessionHolds(Handler):
         return self._seal.is_sealed and not command.is_former
 
     def _is_left_by_all(self) -> bool:
-        """Whether the fragment is sealed and has no message and no state of any session.
+        """Whether the fragment is sealed, gets no more messages, and has no message and no state of
+        any session.
 
         Then it never gets any of a session that nobody holds here.
         """
         counters = self._ledger.counters
         main = counters.lines[MAIN_LINE]
         messages = main.count + main.deferred + main.scheduled
-        return self._seal.is_sealed and messages + counters.states + len(self._promised) == 0
+        return self._seal.is_final and messages + counters.states + len(self._promised) == 0
 
     def _check_free(self, session_id: str) -> None:
         table, steady_ms = self._table, self._ledger.steady_ms

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from shardbus.core.namespace.access import AccessRule, rule_from_document
-from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.entity import Entity, with_topic_maps
 from shardbus.stores.base.backup import Copyable
 from shardbus.stores.base.store import StoreError, Unfinished
 
@@ -25,7 +25,9 @@ class Catalogue(Protocol):
 
     def namespace_id(self) -> str: ...
 
-    def entities(self) -> list[Entity]: ...
+    def entities(self) -> list[Entity]:
+        """All entities whose records can be read, each subscription with the map of its topic."""
+        ...
 
     def damaged(self) -> list[int]:
         """The ids of entities whose record cannot be read; their fragments must be kept."""
@@ -82,6 +84,20 @@ def check_unfinished(count: int) -> None:
             f"{count} creations and deletions are unfinished, the maximum: make sure that "
             "every broker can be reached, so that they can finish"
         )
+
+
+def unfinished_of(
+    found: Sequence[tuple[Entity, bool]], entities: Sequence[Entity]
+) -> list[Unfinished]:
+    """The unfinished creations and deletions among what is recorded as such, with `is_final`.
+
+    A subscription that was deleted has fragments of each map that its topic had meanwhile.
+    """
+    mapped = with_topic_maps([entity for entity, _ in found], entities)
+    return [
+        Unfinished(entity, is_final=is_final)
+        for entity, (_, is_final) in zip(mapped, found, strict=True)
+    ]
 
 
 def rules_to_json(rules: Sequence[AccessRule]) -> str:

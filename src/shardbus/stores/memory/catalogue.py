@@ -6,9 +6,14 @@ from collections.abc import Sequence
 from typing import final
 
 from shardbus.core.namespace.access import AccessRule
-from shardbus.core.namespace.entity import Entity, entity_from_json
+from shardbus.core.namespace.entity import Entity, entity_from_json, with_topic_maps
 from shardbus.stores.base.backup import Snapshot
-from shardbus.stores.base.catalogue import check_unfinished, rules_from_json, rules_to_json
+from shardbus.stores.base.catalogue import (
+    check_unfinished,
+    rules_from_json,
+    rules_to_json,
+    unfinished_of,
+)
 from shardbus.stores.base.store import StoreError, Unfinished
 
 
@@ -31,7 +36,7 @@ class MemoryCatalogue:
         return self._namespace_id
 
     def entities(self) -> list[Entity]:
-        return [entity_from_json(document) for document in self._documents.values()]
+        return with_topic_maps(entity_from_json(each) for each in self._documents.values())
 
     def damaged(self) -> list[int]:
         return []
@@ -40,10 +45,8 @@ class MemoryCatalogue:
         return rules_from_json(self._rules)
 
     def unfinished(self) -> list[Unfinished]:
-        return [
-            Unfinished(entity_from_json(document), is_final=is_final)
-            for document, is_final in self._unfinished.values()
-        ]
+        found = [(entity_from_json(each), final_) for each, final_ in self._unfinished.values()]
+        return unfinished_of(found, self.entities())
 
     def reserve_id(self) -> int:
         self._next_entity_id += 1

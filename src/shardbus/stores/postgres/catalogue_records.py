@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from shardbus.core.namespace.access import AccessRule
-from shardbus.core.namespace.entity import Entity
-from shardbus.stores.base.catalogue import check_unfinished, rules_from_json, rules_to_json
+from shardbus.core.namespace.entity import Entity, with_topic_maps
+from shardbus.stores.base.catalogue import (
+    check_unfinished,
+    rules_from_json,
+    rules_to_json,
+    unfinished_of,
+)
 from shardbus.stores.base.document import checksum_of, sound_entity
 from shardbus.stores.base.store import StoreError, Unfinished
 from shardbus.stores.chunked.chunk import decoded, encoded
@@ -64,7 +69,7 @@ class CatalogueRecords:
 
     def entities(self) -> list[Entity]:
         found = (sound_entity(row) for row in self._entity_records())
-        return [entity for entity in found if entity is not None]
+        return with_topic_maps(entity for entity in found if entity is not None)
 
     def damaged(self) -> list[int]:
         return [row[0] for row in self._entity_records() if sound_entity(row) is None]
@@ -82,7 +87,9 @@ class CatalogueRecords:
 
     def unfinished(self) -> list[Unfinished]:
         found = [(sound_entity(row), final_) for row, final_ in self._unfinished_records()]
-        return [Unfinished(entity, is_final=final_) for entity, final_ in found if entity]
+        sound = [(entity, final_) for entity, final_ in found if entity is not None]
+        records = (sound_entity(row) for row in self._entity_records()) if sound else ()
+        return unfinished_of(sound, [entity for entity in records if entity is not None])
 
     def reserve_id(self) -> int:
         stored = int(self._of_namespace("next_entity_id"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from shardbus.core.namespace.entity import Entity
+from shardbus.core.namespace.entity import Entity, with_topic_maps
 from shardbus.stores.base.cluster import SettledCatalogue
 from shardbus.stores.base.document import sound_entity
 from shardbus.stores.base.store import StoreError
@@ -70,4 +70,7 @@ class PostgresCatalogueSight:
             # An entity with a damaged record is not served.
             if entity is not None:
                 self._known[entity_id] = (document, entity)
-        return [entity for _, entity in self._known.values()]
+        mapped = with_topic_maps(entity for _, entity in self._known.values())
+        for entity in mapped:
+            self._known[entity.entity_id] = (self._known[entity.entity_id][0], entity)
+        return mapped

@@ -10,8 +10,13 @@ from pathlib import Path
 from typing import Final, TypeVar, final
 
 from shardbus.core.namespace.access import AccessRule
-from shardbus.core.namespace.entity import Entity
-from shardbus.stores.base.catalogue import check_unfinished, rules_from_json, rules_to_json
+from shardbus.core.namespace.entity import Entity, with_topic_maps
+from shardbus.stores.base.catalogue import (
+    check_unfinished,
+    rules_from_json,
+    rules_to_json,
+    unfinished_of,
+)
 from shardbus.stores.base.document import checksum_of, sound_entity
 from shardbus.stores.base.store import StoreError, Unfinished
 from shardbus.stores.sqlite.database import (
@@ -102,7 +107,7 @@ class SqliteCatalogue:
     def entities(self) -> list[Entity]:
         """Every entity whose record is sound, in the order of the ids."""
         found = (sound_entity(row) for row in self._guarded(self._rows))
-        return [entity for entity in found if entity is not None]
+        return with_topic_maps(entity for entity in found if entity is not None)
 
     def damaged(self) -> list[int]:
         """The ids of entities whose record fails its checksum or cannot be read.
@@ -133,7 +138,8 @@ class SqliteCatalogue:
             ).fetchall()
         )
         found = [(sound_entity(row[:3]), bool(row[3])) for row in rows]
-        return [Unfinished(entity, is_final=final_) for entity, final_ in found if entity]
+        sound = [(entity, final_) for entity, final_ in found if entity is not None]
+        return unfinished_of(sound, self.entities() if sound else [])
 
     def reserve_id(self) -> int:
         """A new entity id, which is not given out again."""

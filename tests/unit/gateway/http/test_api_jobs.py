@@ -288,6 +288,25 @@ def test_a_full_destination_ends_the_job_and_nothing_is_lost(desk: Desk) -> None
     assert len(desk.bodies(f"q{DEAD}")) == 4
 
 
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_letters_in_former_fragments_of_a_subscription_are_resubmitted(
+    desk: Desk, is_edited: bool
+) -> None:
+    """P6: to the present fragments of the topic, from which they reach the subscription."""
+    desk.create_topic("news", is_partitioned=False)
+    desk.subscribe("news", "eu")
+    desk.bury("news%2FSubscriptions%2Feu", 5, of="news")
+    desk.run(desk.namespace.maps.change("news", 3))
+    line = f"news%2FSubscriptions%2Feu{DEAD}"
+
+    edit = {"properties": {"set": {"again": True}}}
+    begun = desk.begin(line, "resubmit", edit=edit) if is_edited else desk.begin(line, "resubmit")
+    job = desk.wait(begun)
+
+    assert job["done"] == 5, job
+    assert len(desk.bodies("news%2FSubscriptions%2Feu")) == 5 and desk.bodies(line) == []
+
+
 def test_letters_of_a_subscription_warn_of_its_sisters(desk: Desk) -> None:
     desk.create_topic("news", is_partitioned=True)
     for name in ("eu", "us"):

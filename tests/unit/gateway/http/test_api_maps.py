@@ -7,6 +7,7 @@ from shardbus.core.namespace.entity import EntitySpec
 from tests.unit.gateway.http.web import Web
 
 QUEUE = "/api/v1/entities/orders"
+TOPIC = "/api/v1/entities/news"
 
 
 def ask(web: Web, path: str, body: dict[str, object] | None = None, *, status: int = 200) -> object:
@@ -43,6 +44,21 @@ def test_a_queue_is_repartitioned_and_shows_its_map(web: Web) -> None:
     assert web.namespace.queue("orders").spec.is_partitioned
 
 
+def test_a_topic_shows_what_its_subscriptions_have_in_former_fragments(web: Web) -> None:
+    """P6: and what was scheduled, which the topic itself has."""
+    web.run(web.namespace.create_topic("news", EntitySpec()))
+    for name in ("all", "other"):
+        web.run(web.namespace.create_subscription("news", name, EntitySpec()))
+    messages = [{"body": "x"}, {"body": "y", "scheduled_at": "2199-01-01T00:00:00Z"}]
+    ask(web, f"{TOPIC}/messages", {"messages": messages})
+
+    changed = ask(web, f"{TOPIC}/repartition", {"fragments": 2})
+
+    assert isinstance(changed, dict)
+    assert (changed["state"], changed["former"]) == ("draining", [0])
+    assert (changed["left_active"], changed["left_scheduled"]) == (2, 1)
+
+
 def test_a_skewed_queue_says_which_map_is_better(web: Web) -> None:
     """P6"""
     make(web)
@@ -70,13 +86,14 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(web: Web) -> None:
     nowhere = "/api/v1/entities/nowhere"
     ask(web, f"{nowhere}/repartition", {"fragments": 4}, status=HTTPStatus.NOT_FOUND)
     web.run(web.namespace.create_topic("news", EntitySpec()))
+    web.run(web.namespace.create_subscription("news", "all", EntitySpec()))
     refused = ask(
         web,
-        "/api/v1/entities/news/repartition",
+        f"{TOPIC}%2FSubscriptions%2Fall/repartition",
         {"fragments": 4},
         status=HTTPStatus.BAD_REQUEST,
     )
-    assert "not a queue" in str(refused)
+    assert "repartition 'news'" in str(refused)
     assert web.namespace.queue("orders").map_number == 0
 
 

@@ -65,6 +65,26 @@ def test_dead_letters_of_former_fragments_go_to_the_present_ones(
     )
 
 
+def test_dead_letters_of_a_subscription_go_to_the_present_fragments_of_its_topic(
+    api: MessagesWeb,
+) -> None:
+    """P6: the fragment of the topic that published them accepts no messages."""
+    news = "news%2FSubscriptions%2Feu"
+    api.create_topic("news", is_partitioned=False)
+    api.subscribe("news", "eu")
+    api.put("news", *numbered(20, partition_key="k"), *numbered(20))
+    bury(api, news)
+    api.run(api.namespace.maps.change("news", 3))
+
+    answer = api.post(f"{news}/dead-letters/resubmit")
+
+    assert (answer["resubmitted"], answer["has_more"]) == (40, False)
+    assert api.peek(f"{news}/$DeadLetterQueue") == []
+    assert sorted(map(str, bodies(api.get(news, count=250)))) == sorted(
+        [f"{n:03}" for n in range(20)] * 2
+    )
+
+
 def test_at_most_as_many_go_back_as_wanted_the_oldest_first(api: MessagesWeb) -> None:
     api.put("q", *numbered(5))
     bury(api, "q")

@@ -1,4 +1,4 @@
-"""`shardbus repartition`: other fragments for a queue while its clients stay connected (P6)."""
+"""`shardbus repartition`: other fragments while the clients stay connected (P6)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEADING = ("FRAGMENT", "SHARE", "SENT", "ACTIVE")
             ["--fragments", "count"],
             type=click.IntRange(1, ENTITY_FRAGMENTS_MAX),
             metavar="N",
-            help="New number of fragments; 1 makes the queue conventional.",
+            help="New number of fragments; 1 makes the entity conventional.",
         ),
         click.Option(
             ["--balanced", "is_balanced"],
@@ -61,10 +61,11 @@ def repartition(
     is_cancelling: bool,
     **options: str | int | bool | None,
 ) -> None:
-    """Give the queue ENTITY another number of fragments while its clients stay connected.
+    """Give ENTITY, a queue or topic, other fragments while its clients stay connected.
 
     Messages stay where they are and are received before newer ones; new messages go to the new
-    fragments. Without --fragments, show the map of ENTITY.
+    fragments. A topic and all its subscriptions get them together. Without --fragments, show the
+    map of ENTITY.
     """
     console = Console(bool(options.get("is_json")))
 

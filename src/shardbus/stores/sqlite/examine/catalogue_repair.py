@@ -10,7 +10,8 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from shardbus.stores.base.catalogue import rules_from_json
+from shardbus.core.namespace.entity import with_topic_maps
+from shardbus.stores.base.catalogue import rules_from_json, unfinished_of
 from shardbus.stores.base.check import CatalogueReport
 from shardbus.stores.base.document import checksum_of, sound_entity
 from shardbus.stores.base.store import OtherBuild, StoreError, Unfinished
@@ -135,6 +136,9 @@ def _read(connection: sqlite3.Connection, report: CatalogueReport) -> None:
         _add_entity(report, row)
     for row in salvage.rows("unfinished", "id", "document, checksum, is_final"):
         _add_unfinished(report, row)
+    recorded = [(each.entity, each.is_final) for each in report.unfinished]
+    report.unfinished = unfinished_of(recorded, report.entities)
+    report.entities = with_topic_maps(report.entities)
     for place in salvage.unreadable:
         report.add(f"a page cannot be read: {place}", "entities may be missing")
     only = _namespace(connection)

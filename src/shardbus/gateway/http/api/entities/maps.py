@@ -48,7 +48,10 @@ class EntityMap(Struct, kw_only=True):
     is_dry_run: Annotated[bool, told("Whether this is a plan, and nothing was changed.")]
     ranges: list[MapRange]
     former: Annotated[list[Count], told("Fragments of former maps, which accept no messages.")]
-    left_active: Annotated[Count, told("Messages that wait in former fragments.")]
+    left_active: Annotated[
+        Count,
+        told("Messages that wait in former fragments; of a topic, in those of its subscriptions."),
+    ]
     left_deferred: Count
     left_scheduled: Count
     left_dead_letter: Count
@@ -96,7 +99,8 @@ class MapPages:
             takes(
                 Route(
                     _REPARTITION,
-                    "Give a queue another number of fragments while its clients stay connected.",
+                    "Give a queue, or a topic with all its subscriptions, another number of "
+                    "fragments while its clients stay connected.",
                     EntityMap,
                     method="POST",
                     right=MANAGE,
@@ -128,7 +132,7 @@ class MapPages:
         maps = self._namespace.maps
         if body.is_dry_run:
             planned = await maps.plan(entity, body.fragments, is_balanced=body.is_balanced)
-            statistics = await self._namespace.statistics(entity)
+            statistics = await self._namespace.lines(entity)
             return map_document(planned.switched(planned.spec, 0), statistics, is_dry_run=True)
         changed = await maps.change(entity.name, body.fragments, is_balanced=body.is_balanced)
         return await self._document(changed)
@@ -138,7 +142,7 @@ class MapPages:
         return await self._document(await self._namespace.maps.cancel(entity.name))
 
     async def _document(self, entity: Entity) -> EntityMap:
-        return map_document(entity, await self._namespace.statistics(entity))
+        return map_document(entity, await self._namespace.lines(entity))
 
 
 def map_document(

@@ -137,28 +137,28 @@ class Resubmission:
         if target is source and index >= source.router.former_count:
             return [part_of(source, index, Work(messages, [settlement]))]
         if target is source:
-            return _parts_of_former(source, index, messages, settlement)
+            return [
+                *_parts_anywhere(source, messages),
+                part_of(source, index, Work([], [settlement])),
+            ]
         # What a topic's fragment published is in the fragments of the same number.
         target_index = target.router.index_of_number(first.entry.sequence_number)
         assert target_index >= 0, "a subscription has the fragments of its topic"
-        return [
-            part_of(target, target_index, Work(messages, [])),
-            part_of(source, index, Work([], [settlement])),
-        ]
+        settling = part_of(source, index, Work([], [settlement]))
+        if target_index < target.router.former_count:
+            return [*_parts_anywhere(target, messages), settling]
+        return [part_of(target, target_index, Work(messages, [])), settling]
 
 
-def _parts_of_former(
-    handle: EntityHandle, index: int, messages: Sequence[Message], settlement: Settle
-) -> list[TransactionPart]:
-    """From a former fragment, which accepts no messages, to the present ones."""
+def _parts_anywhere(handle: EntityHandle, messages: Sequence[Message]) -> list[TransactionPart]:
+    """To the present fragments: that of the messages is a former one, which accepts none."""
     works: dict[int, list[Message]] = {}
     router = handle.router
     for message in messages:
         key = router.key_of(message)
         at = router.next_index() if key is None else router.index_of_key(key)
         works.setdefault(at, []).append(message)
-    parts = [part_of(handle, at, Work(some, [])) for at, some in works.items()]
-    return [*parts, part_of(handle, index, Work([], [settlement]))]
+    return [part_of(handle, at, Work(some, [])) for at, some in works.items()]
 
 
 def part_of(handle: EntityHandle, index: int, work: Work) -> TransactionPart:
