@@ -17,8 +17,8 @@ from shardbus.stores.base.cluster import Making
 from shardbus.stores.base.move_mark import ARRIVED, ARRIVING, LEAVING, LEFT, Mark, common_mark
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.postgres.cluster import FILLED_SLOTS_MIN
+from shardbus.stores.postgres.leased import PostgresDocuments
 from shardbus.stores.postgres.link import Address, Link
-from shardbus.stores.postgres.pipelines import PostgresPipelines
 from tests.stores.test_moving import (
     MINE,
     NAMES,
@@ -190,9 +190,9 @@ def test_two_databases_are_backed_up_and_restored(
     )
     moved("--from", f"sqlite:{source}", *each("--to", first))
     # The pipelines of a cluster were missing, because those of the data directory were copied.
-    table = PostgresPipelines(Address(first[0]), "test")
-    assert table.add("shared", '{"kind": "capture"}', "run")
-    table.close()
+    documents = PostgresDocuments(Address(first[0]), "test")
+    assert documents.pipelines.add("shared", '{"kind": "capture"}', "run")
+    documents.close()
     backup = tmp_path / "backup"
     done = invoke("backup", "--offline", source, backup, *each("--store", first))
     assert done.exit_code == 0, done.output
