@@ -234,9 +234,6 @@ PROCESSES: Final = "--broker-processes"
         pytest.param((), True, False, marks=pytest.mark.release, id="killed"),
         pytest.param((), False, True, marks=pytest.mark.release, id="calm-sessions"),
         pytest.param((), True, True, marks=pytest.mark.release, id="killed-sessions"),
-        pytest.param(
-            (PROCESSES,), True, True, marks=pytest.mark.release, id="killed-sessions-processes"
-        ),
     ],
 )
 def test_a_topic_gets_other_fragments_and_each_subscription_keeps_its_order(
