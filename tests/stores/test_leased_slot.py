@@ -23,8 +23,7 @@ from shardbus.stores.base.cluster import Making
 from shardbus.stores.base.move_mark import LEFT, Mark
 from shardbus.stores.base.store import Fenced, FragmentId, MessageStore, StoreError
 from shardbus.stores.postgres.cluster import Cluster, open_cluster
-from shardbus.stores.postgres.link import Address, Link, LinkLost
-from shardbus.stores.postgres.stages import PostgresStages
+from shardbus.stores.postgres.link import Address, Argument, Link, LinkLost, Row
 from shardbus.stores.postgres.writer import SlotWriter
 from tests.stores.harness import Pen, read_all
 from tests.support.postgres import server
@@ -193,7 +192,9 @@ def test_a_commit_that_hangs_does_not_outlive_the_other_connections(case: Case) 
     case.run(work)
 
 
-@pytest.mark.parametrize("statement", ["put_piece", "insert_rows", "drop_rows", "drop_parts"])
+@pytest.mark.parametrize(
+    "statement", ["INSERT INTO stage", "apply_v1", "DELETE FROM stage", "DELETE FROM part"]
+)
 def test_a_commit_that_loses_its_connection_between_statements_is_stored_once(
     case: Case, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
@@ -204,18 +205,18 @@ def test_a_commit_that_loses_its_connection_between_statements_is_stored_once(
     end connections at the server, which the next statement notices; here the broker ends its own,
     as it does for all slots when it loses any.
     """
-    real = getattr(PostgresStages, statement)
-    lost: list[object] = []
+    real = Link.fetch
+    lost: list[str] = []
 
-    def after_a_loss(tables: PostgresStages, *arguments: object) -> None:
+    def after_a_loss(link: Link, sql: str, *arguments: Argument) -> list[Row]:
         driver = case.driver
         assert driver is not None
-        if not lost:
-            lost.append(arguments)
+        if statement in sql and not lost:
+            lost.append(sql)
             generation = driver.generation
             case.terminate("shardbus a lease")
             wait_until(lambda: driver.generation > generation)
-        real(tables, *arguments)
+        return real(link, sql, *arguments)
 
     def work(case: Case, store: MessageStore) -> None:
         pen = Pen(FRAGMENT)
@@ -223,7 +224,7 @@ def test_a_commit_that_loses_its_connection_between_statements_is_stored_once(
         pen.changes.append(StagePut(b"a", 1, b"a", [b"0", b"1"], is_new=True))
         pen.changes.append(StagePut(b"b", 1, b"b", [b"2"], is_new=True))
         pen.write(store)
-        monkeypatch.setattr(PostgresStages, statement, after_a_loss)
+        monkeypatch.setattr(Link, "fetch", after_a_loss)
         first = pen.sequence(1)
         pen.counters.last_counter = pen.counters.lines[MAIN_LINE].count = 2
         pen.changes.append(Adopt(b"a", 1, first, 2, 5_000, [NEVER_MS]))

@@ -164,7 +164,7 @@ def test_what_a_killed_gateway_has_moved_is_not_moved_again(
     assert sorted(crowd.bodies("q")) == (letters if action == "resubmit" else [])
     # What is removed was written before, perhaps twice.
     assert set(crowd.lines(ended)) == set(letters)
-    assert "killed" in str(ended["warnings"])
+    assert "not counted" in str(ended["warnings"])
 
 
 def test_a_job_goes_on_at_once_when_its_gateway_is_stopped(crowd: Crowd) -> None:
