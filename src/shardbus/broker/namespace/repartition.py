@@ -190,6 +190,20 @@ class Repartitioner:
                         error,
                     )
 
+    async def check_forwarding(self, entity: Entity, spec: EntitySpec) -> None:
+        """Refused if an entity would begin to forward while messages wait in its former fragments:
+        each fragment forwards by itself, so newer messages of a key could overtake them.
+        """
+        if not spec.forwards() or entity.spec.forwards() or not entity.former_count:
+            return
+        left = _left(entity, await self._fragments.statistics(entity))
+        if left:
+            raise Refused(
+                NOT_ALLOWED,
+                f"'{entity.name}' cannot forward its messages yet: it was repartitioned, and "
+                f"{left} messages still wait in its former fragments. Receive them first.",
+            )
+
     async def open_adopted(self, entity: Entity) -> None:
         """Unseal the orphans from which a queue is created."""
         if self.sealer is None:
@@ -402,14 +416,19 @@ def _check_drained(entity: Entity, statistics: EntityStatistics) -> None:
             f"'{entity.name}' cannot be repartitioned while not all of its fragments are "
             "available: " + "; ".join(problems)
         )
-    former = {home.number for home in entity.former()}
-    left = sum(part.counts[0] for part in statistics.fragments if part.number in former)
+    left = _left(entity, statistics)
     if left:
         raise Refused(
             NOT_ALLOWED,
             f"'{entity.name}' was repartitioned before, and {left} messages still wait in its "
             "former fragments: receive them first.",
         )
+
+
+def _left(entity: Entity, statistics: EntityStatistics) -> int:
+    """How many messages wait in former fragments."""
+    former = {home.number for home in entity.former()}
+    return sum(part.counts[0] for part in statistics.fragments if part.number in former)
 
 
 def _has_readers(entity: Entity) -> Refused:
