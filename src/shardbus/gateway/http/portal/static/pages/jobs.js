@@ -153,8 +153,9 @@ export function jobsPage() {
  * @property {() => unknown} [then]
  */
 
-/** @param {string[]} others @param {string} own */
-function sisterWarning(others, own) {
+/** Of what is known when it is drawn: the overview may be older than the newest subscription. @param {string} own */
+function sisterWarning(own) {
+  const others = sistersOf(own).map((row) => shortName(row.name));
   if (!others.length) return null;
   return banner("warn", h("strong", null, "Other subscriptions get them too. "), `Dead letters of a subscription are sent to its topic ${topicOf(own)}: if their rules match, ${others.slice(0, 5).join(", ")}${others.length > 5 ? " and others" : ""} will receive these messages again.`);
 }
@@ -171,7 +172,6 @@ export function openJob(wanted) {
   const state = { destination: "", where: "topic", hasBackup: action === "delete" && !wanted.hasNoCopy, typed: "", reason: "", description: "", left: 0, isClosed: false };
   const names = (data.overview?.entities ?? []).filter((row) => row.kind !== "subscription" && row.name !== own).map((row) => row.name);
   const isOfTopic = action === "resubmit" && isSubscription(own);
-  const others = isOfTopic ? sistersOf(own).map((row) => shortName(row.name)) : [];
   const [verb] = VERBS[action];
   const begin = async () => {
     /** @type {Record<string, unknown>} */
@@ -207,7 +207,7 @@ export function openJob(wanted) {
       action === "move" ? field("Move to", (_, props) => [input({ ...props, value: state.destination, list: "move-names", autofocus: true, onvalue: (/** @type {string} */ value) => { state.destination = value.trim(); } }), h("datalist", { id: "move-names" }, names.map((name) => h("option", { key: name, value: name })))], { id: "move-to", hint: "A queue or a topic. Each message leaves here and arrives there in one transaction." }) : null,
       isOfTopic ? h("div", { class: "stack", style: { gap: ".4rem" } }, h("span", { class: "strong" }, "Send them to"),
         choice("Send them to", [["topic", `The topic ${topicOf(own)}`], ["own", "This subscription only"]], state.where, (value) => { state.where = value; }),
-        state.where === "own" ? h("p", { class: "muted" }, "They arrive here again, whatever its rules say, and nowhere else. This needs the right Manage on the topic.") : sisterWarning(others, own)) : null,
+        state.where === "own" ? h("p", { class: "muted" }, "They arrive here again, whatever its rules say, and nowhere else. This needs the right Manage on the topic.") : sisterWarning(own)) : null,
       action === "resubmit" ? h("p", { class: "muted" }, "Each message is removed here and sent again in one transaction: none is lost and none is duplicated.") : null,
       action === "delete" ? h("p", null, "They will be removed for ever. ", word === undefined ? "" : "Locked, scheduled and deferred messages stay. ", "The bus does it: this page may be closed when it has begun.") : null,
       action === "export" ? h("p", { class: "muted" }, "The messages stay. The file has one JSON line for each, and `shardbus send` takes it again.") : null,
