@@ -476,21 +476,6 @@ def test_a_queue_is_not_repartitioned_again_before_its_former_fragments_are_empt
     assert town.change(3).former_count == 3
 
 
-def test_what_waits_in_former_fragments_is_received_before_the_queue_forwards(town: Town) -> None:
-    """P6, R27: fragments forward each by itself, so newer messages could overtake older ones."""
-    town.run(town.namespace.create_queue("elsewhere", EntitySpec()))
-    town.put(0)
-    town.change(2)
-    spec = town.entity().spec.copy()
-    spec.forward_to = "elsewhere"
-    with refusal_of(NOT_ALLOWED, town.near, "1 messages"):
-        town.run(town.namespace.update_queue(town.near, spec))
-    [delivery] = town.client().deliveries
-    town.settle(delivery, COMPLETE)
-
-    assert town.run(town.namespace.update_queue(town.near, spec)).spec.forward_to == "elsewhere"
-
-
 def test_readers_and_promises_prevent_a_repartition(town: Town) -> None:
     """P6, P2: they are known to a fragment alone. The queue accepts messages again at once."""
     port = town.handle(town.near).runners[0]
