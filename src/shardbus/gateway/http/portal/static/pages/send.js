@@ -62,7 +62,8 @@ export function propertyRows(rows, what) {
  * @param {boolean} [isLater] it is to be scheduled
  */
 export function openSend(entity, draft = null, then = undefined, isLater = false) {
-  const needsSession = Boolean(rowOf(entity)?.requires_session);
+  // When it is drawn: the overview may be older than the queue.
+  const needsSession = () => Boolean(rowOf(entity)?.requires_session);
   const texts = Object.fromEntries(TEXTS.map(([name]) => [name, String(draft?.[name] ?? "")]));
   // A copy with the same id would be dropped where duplicates are detected.
   if (draft) texts.message_id = "";
@@ -83,7 +84,7 @@ export function openSend(entity, draft = null, then = undefined, isLater = false
     title: isLater ? `Schedule a message for ${entity}` : draft ? `Send an edited copy to ${entity}` : `Send to ${entity}`, isWide: true,
     view: (dialog) => [
       field(isBinary ? "Body (Base64)" : "Body", (_, props) => area({ ...props, rows: 8, value: state.body, autofocus: true, onvalue: (/** @type {string} */ value) => { state.body = value; } }), { id: "send-body", mark: state.type === "data" ? null : badge(`AMQP ${state.type}`) }),
-      h("div", { class: "fields" }, TEXTS.slice(0, state.isMore ? TEXTS.length : 6).map(([name, label, hint]) => field(label, (_, props) => input({ ...props, value: texts[name], placeholder: hint, onvalue: (/** @type {string} */ value) => { texts[name] = value; } }), { id: `send-${name}`, mark: name === "session_id" && needsSession ? badge("required", "accent") : undefined })),
+      h("div", { class: "fields" }, TEXTS.slice(0, state.isMore ? TEXTS.length : 6).map(([name, label, hint]) => field(label, (_, props) => input({ ...props, value: texts[name], placeholder: hint, onvalue: (/** @type {string} */ value) => { texts[name] = value; } }), { id: `send-${name}`, mark: name === "session_id" && needsSession() ? badge("required", "accent") : undefined })),
         state.isMore ? [
           field("Time to live", (_, props) => input({ ...props, value: state.ttl, placeholder: "of the entity", onvalue: (/** @type {string} */ value) => { state.ttl = value; } }), { id: "send-ttl", hint: "30s, 5m, 14d" }),
           field("Deliver not before", (_, props) => input({ ...props, type: "datetime-local", step: "1", value: state.at, onvalue: (/** @type {string} */ value) => { state.at = value; } }), { id: "send-at", hint: `${preferences.isLocalTime ? "In your local time" : "In UTC"}; empty: at once.` }),
