@@ -20,11 +20,10 @@ from shardbus.app.leased.leases import LOOK_S, Leases
 from shardbus.app.leased.tenancy import Tenancy
 from shardbus.broker.fragment.storage import Worker
 from shardbus.broker.operations.transactions import Transactor
-from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused, Unavailable
+from shardbus.core.errors import QUOTA_EXCEEDED, Refused, Unavailable
 from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces
 from shardbus.gateway.http.jobs.beginning import NewJobs
 from shardbus.gateway.http.jobs.job import (
-    ENDED,
     EXPORT,
     RUNNING,
     RUNNING_MAX,
@@ -33,7 +32,7 @@ from shardbus.gateway.http.jobs.job import (
     Kept,
     NewJob,
 )
-from shardbus.gateway.http.jobs.known import KnownJobs
+from shardbus.gateway.http.jobs.known import KnownJobs, check_ended
 from shardbus.gateway.http.jobs.report import put_report
 from shardbus.gateway.http.jobs.storing import LeaseLost
 from shardbus.gateway.http.jobs.work import JobRun, continued, outcome
@@ -139,9 +138,7 @@ class SharedJobs:
         return job
 
     async def remove(self, entity: str, job_id: str) -> None:
-        job = await self.show(entity, job_id)
-        if job.state not in ENDED:
-            raise Refused(NOT_ALLOWED, f"The job {job_id} is {job.state}: stop it first.")
+        check_ended(await self.show(entity, job_id))
         await self._forget(job_id)
 
     async def export(self, entity: str, job_id: str, offset: int, most: int) -> tuple[bytes, int]:

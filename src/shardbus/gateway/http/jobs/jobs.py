@@ -8,11 +8,11 @@ from functools import partial
 from typing import Final, final
 
 from shardbus.broker.operations.transactions import Transactor
-from shardbus.core.errors import NOT_ALLOWED, Refused, Unavailable
+from shardbus.core.errors import Unavailable
 from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces
 from shardbus.gateway.http.jobs.beginning import NewJobs
 from shardbus.gateway.http.jobs.job import ENDED, RUNNING, STOPPING, Aside, Job, Kept, NewJob, Shelf
-from shardbus.gateway.http.jobs.known import KnownJobs
+from shardbus.gateway.http.jobs.known import KnownJobs, check_ended
 from shardbus.gateway.http.jobs.storing import FileStorage
 from shardbus.gateway.http.jobs.work import JobRun, continued, outcome
 from shardbus.gateway.http.moment import format_moment
@@ -80,9 +80,7 @@ class Jobs:
         return job
 
     async def remove(self, entity: str, job_id: str) -> None:
-        job = await self.show(entity, job_id)
-        if job.state not in ENDED:
-            raise Refused(NOT_ALLOWED, f"The job {job_id} is {job.state}: stop it first.")
+        check_ended(await self.show(entity, job_id))
         del self._known.by_id[job_id]
         await self._aside(partial(self._shelf.remove, job_id))
 

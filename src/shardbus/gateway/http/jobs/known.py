@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, final
 
-from shardbus.core.errors import NOT_FOUND, QUOTA_EXCEEDED, Refused
+from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, QUOTA_EXCEEDED, Refused
 from shardbus.gateway.http.api.places import EntityPlace
 from shardbus.gateway.http.jobs.job import ENDED, KEPT_MAX, RUNNING_MAX, Job, Kept, NewJob
 from shardbus.gateway.http.server.refusal import shown
@@ -90,6 +90,12 @@ class KnownJobs:
         """The oldest ended jobs that are forgotten to make room for one more."""
         ended = sorted(job_id for job_id, kept in self.by_id.items() if kept.job.state in ENDED)
         return ended[: max(0, len(self.by_id) - KEPT_MAX + 1)]
+
+
+def check_ended(job: Job) -> None:
+    """Refused for a job that still runs: it cannot be forgotten."""
+    if job.state not in ENDED:
+        raise Refused(NOT_ALLOWED, f"The job {job.id} is {job.state}: stop it first.")
 
 
 def _owner(path: str) -> str:
