@@ -3,7 +3,8 @@
 A queue, or with `--topic` a topic with two subscriptions, gets other fragments while senders and
 receivers of the official Python SDK use it, and the server, or one of its brokers, is killed in a
 phase of each change. Prints a verdict as JSON: what became of each message, in each subscription,
-and whether each receiver got those of each key in their order (P6).
+and whether each receiver got those of each key in their order (P6). With `--sessions` each key is a
+session, and its messages are in order whoever receives them.
 """
 
 from __future__ import annotations
@@ -24,9 +25,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, final
 
-from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus import (
+    NEXT_AVAILABLE_SESSION,
+    ServiceBusMessage,
+    ServiceBusReceivedMessage,
+)
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
-from azure.servicebus.exceptions import ServiceBusError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC
 from shardbus.app.cli.entities.rule_atom import SQL, AtomRule
@@ -42,6 +47,10 @@ FEW: Final = 5
 PREFETCH: Final = 200
 RECEIVED_MAX: Final = 100
 WAIT_S: Final = 0.5
+# How long to wait for a session that nobody holds.
+ACCEPT_S: Final = 3.0
+# Of a session that has more, so that sessions change hands.
+HELD_MAX: Final = 2_000
 PAUSE_S: Final = 0.2
 POLL_S: Final = 0.1
 STEP_S: Final = 1_800.0
@@ -75,6 +84,7 @@ class Plan:
     victim: str
     seed: int
     is_topic: bool = False
+    has_sessions: bool = False
 
 
 @final
@@ -84,7 +94,8 @@ class Verdict:
 
     A receiver that loses its connection loses its locks, and what it held goes to whoever asks
     next. So another receiver may get a message after a later one of its key that it had before:
-    `redelivered`. Everything else that comes after a later one is `disordered`.
+    `redelivered`. Everything else that comes after a later one is `disordered`, and so is every
+    message of a session that comes first after a later one.
     """
 
     sent: int = 0
@@ -131,6 +142,8 @@ class Books:
         self.seen: set[tuple[int, int]] = set()
         self.completed: dict[tuple[int, int], int] = {}
         self.settling: set[tuple[int, int]] = set()
+        # The last that anybody got of each session.
+        self.last: dict[int, tuple[int, float]] = {}
         # Moments at which receivers lost what they held.
         self.breaks_s: list[float] = []
         self.is_sent = False
@@ -171,6 +184,7 @@ class Sender:
     def __init__(self, plan: Plan, books: Sequence[Books], index: int, dice: random.Random) -> None:
         self._books = books
         self._is_topic = plan.is_topic
+        self._has_sessions = plan.has_sessions
         self.failed_sends = 0
         self.slowest_send_s = 0.0
         self._keys = range(index, plan.keys, plan.senders)
@@ -215,6 +229,7 @@ class Sender:
             ServiceBusMessage(
                 f"{key}:{number}",
                 partition_key=f"key-{key}",
+                session_id=f"key-{key}" if self._has_sessions else None,
                 application_properties={"parity": key % 2},
             )
             for key, number in ones
@@ -243,32 +258,51 @@ class Receiver:
 
     def __init__(self, books: Books) -> None:
         self._books = books
-        self._last: dict[int, tuple[int, float]] = {}
+        self._has_sessions = books.plan.has_sessions
+        self._last: dict[int, tuple[int, float]] = books.last if self._has_sessions else {}
 
     async def run(self, server: Server) -> None:
         while not self._books.is_over:
             with suppress(*LOST):
-                async with (
-                    ServiceBusClient.from_connection_string(
-                        server.connection_string, retry_total=0
-                    ) as client,
-                    self._receiver(client) as receiver,
-                ):
-                    try:
-                        await self._receive(receiver)
-                    finally:
-                        self._books.note_break()
+                async with ServiceBusClient.from_connection_string(
+                    server.connection_string, retry_total=0
+                ) as client:
+                    while not self._books.is_over:
+                        await self._hold(client)
             await asyncio.sleep(PAUSE_S)
+
+    async def _hold(self, client: ServiceBusClient) -> None:
+        """Receive until all is over or, if there are sessions, what one of them has."""
+        try:
+            async with self._receiver(client) as receiver:
+                try:
+                    await self._receive(receiver)
+                finally:
+                    self._books.note_break()
+        except OperationTimeoutError:
+            # No session was free.
+            if not self._has_sessions:
+                raise
 
     def _receiver(self, client: ServiceBusClient) -> ServiceBusReceiver:
         place = self._books.place
+        session = NEXT_AVAILABLE_SESSION if self._has_sessions else None
+        wait_s = ACCEPT_S if self._has_sessions else None
         if place:
-            return client.get_subscription_receiver(NAME, place, prefetch_count=PREFETCH)
-        return client.get_queue_receiver(NAME, prefetch_count=PREFETCH)
+            return client.get_subscription_receiver(
+                NAME, place, session_id=session, prefetch_count=PREFETCH, max_wait_time=wait_s
+            )
+        return client.get_queue_receiver(
+            NAME, session_id=session, prefetch_count=PREFETCH, max_wait_time=wait_s
+        )
 
     async def _receive(self, receiver: ServiceBusReceiver) -> None:
-        while not self._books.is_over:
+        held = 0
+        while not self._books.is_over and held < HELD_MAX:
             found = await receiver.receive_messages(RECEIVED_MAX, max_wait_time=WAIT_S)
+            if self._has_sessions:
+                # One that has little is left to whoever asks next, or it would be held for ever.
+                held += len(found) if len(found) > FEW else HELD_MAX
             ones = [self._checked(message) for message in found]
             pairs = zip(found, ones, strict=True)
             outcomes = await asyncio.gather(
@@ -297,7 +331,9 @@ class Receiver:
         if one not in books.seen and one not in books.unsure:
             last, last_s = self._last.get(key, (-1, now_s))
             if number < last:
-                self._note_late(one, last, books.was_broken_between(last_s, now_s))
+                # Nobody has a later message of a session before the holder had this one.
+                is_explained = not self._has_sessions and books.was_broken_between(last_s, now_s)
+                self._note_late(one, last, is_explained)
             else:
                 self._last[key] = number, now_s
         books.seen.add(one)
@@ -450,13 +486,14 @@ def run(plan: Plan, directory: Path, *options: str) -> Verdict:
 
 def _make(server: Server, plan: Plan) -> None:
     entities, settings = management(server), {"EnablePartitioning": "false"}
+    sessions = {"RequiresSession": "true"} if plan.has_sessions else {}
     if not plan.is_topic:
-        entities.create(QUEUE, NAME, settings)
+        entities.create(QUEUE, NAME, settings | sessions)
         return
     entities.create(TOPIC, NAME, settings)
     for place in PLACES:
         rule = AtomRule("mine", SQL, "parity = 0") if place == EVEN else None
-        entities.create(SUBSCRIPTION, f"{NAME}/Subscriptions/{place}", {}, rule)
+        entities.create(SUBSCRIPTION, f"{NAME}/Subscriptions/{place}", sessions, rule)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -478,6 +515,7 @@ def main(arguments: Sequence[str]) -> int:
         wanted.victim,
         wanted.seed,
         wanted.topic,
+        wanted.sessions,
     )
     options = ("--broker-processes",) if wanted.broker_processes else ()
     directory = Path(tempfile.mkdtemp(prefix="repartition-storm-", dir=wanted.directory))
@@ -508,6 +546,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--victim", choices=VICTIMS, default=SERVER)
     parser.add_argument("--broker-processes", action="store_true")
     parser.add_argument("--topic", action="store_true", help="a topic with two subscriptions")
+    parser.add_argument("--sessions", action="store_true", help="each key is a session")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
     parser.add_argument("--directory", type=Path, help="where to work; a temporary one by default")
     return parser

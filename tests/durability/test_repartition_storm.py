@@ -9,7 +9,9 @@ from tests.durability.killed_server import BROKER, PHASES, SERVER
 from tests.durability.repartition_storm import DRAINING, Books, Plan, Receiver, run
 
 
-def _plan(victim: str, phases: tuple[str, ...], *, is_topic: bool = False) -> Plan:
+def _plan(
+    victim: str, phases: tuple[str, ...], *, is_topic: bool = False, has_sessions: bool = False
+) -> Plan:
     counts = [16, 4, 1][: len(phases)] * 2
     return Plan(
         messages=400,
@@ -22,6 +24,7 @@ def _plan(victim: str, phases: tuple[str, ...], *, is_topic: bool = False) -> Pl
         victim=victim,
         seed=7,
         is_topic=is_topic,
+        has_sessions=has_sessions,
     )
 
 
@@ -68,6 +71,21 @@ def test_a_kill_in_each_phase_of_the_repartition_of_a_topic_costs_nothing(
     assert (verdict.changes, verdict.kills) == (len(phases), len(phases))
 
 
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore:loop is closed")
+@pytest.mark.release
+@pytest.mark.parametrize("is_topic", [False, True], ids=["queue", "topic"])
+def test_sessions_change_hands_in_their_order_whatever_is_killed(
+    tmp_path: Path, is_topic: bool
+) -> None:
+    """P6, R26: no message of a session comes first after a later one, whoever gets it."""
+    plan = _plan(SERVER, (*PHASES, DRAINING), is_topic=is_topic, has_sessions=True)
+    verdict = run(plan, tmp_path)
+    gc.collect()
+
+    assert verdict.is_good, verdict
+    assert (verdict.changes, verdict.redelivered) == (len(plan.phases), 0)
+
+
 class Message:
     """As much of a received message as the books read."""
 
@@ -97,6 +115,19 @@ def test_the_books_tell_disorder_from_what_a_broken_connection_explains() -> Non
     _received(receiver, "1:3", "1:0")
 
     assert (books.verdict.disordered, books.verdict.redelivered) == (1, 1)
+
+
+def test_a_broken_connection_explains_no_disorder_of_a_session() -> None:
+    """P6, R26: the next holder gets what the last one had before anything later."""
+    books = Books(_plan(SERVER, (), has_sessions=True))
+    books.accepted = {(1, number) for number in range(4)}
+    former, present = Receiver(books), Receiver(books)
+
+    _received(former, "1:0", "1:1")
+    books.note_break()
+    _received(present, "1:1", "1:3", "1:2")
+
+    assert (books.verdict.disordered, books.verdict.redelivered) == (1, 0)
 
 
 def test_the_books_tell_what_is_missing_twice_and_strange() -> None:
