@@ -35,6 +35,8 @@ class ServerProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
+                # A server is seldom started by what uses it, and sessions share processors.
+                start_new_session=True,
             )
 
     @property
