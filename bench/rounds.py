@@ -57,13 +57,14 @@ def run_round(
 
 
 def run_job(endpoint: Endpoint, job: Job) -> Sample:
-    """One job in a client process of its own. Raises MeasurementError."""
+    """One job in a client process, and session, of its own. Raises MeasurementError."""
     done = subprocess.run(
         [sys.executable, "-m", "bench.client"],
         input=write_request(endpoint, job),
         capture_output=True,
         text=True,
         timeout=job.timeout_s * 2,
+        start_new_session=True,
     )
     if done.returncode != 0:
         raise MeasurementError(done.stderr.strip() or f"the client ended with {done.returncode}")

@@ -35,7 +35,7 @@ class ServerProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **environment},
-                # A server is seldom started by what uses it, and sessions share processors.
+                # Linux divides processors between sessions, and a server has its own.
                 start_new_session=True,
             )
 

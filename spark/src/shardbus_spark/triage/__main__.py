@@ -2,9 +2,7 @@
 
 import sys
 
-from shardbus_spark.pipelines.priority import give_way
 from shardbus_spark.triage.driver import main
 
 if __name__ == "__main__":
-    give_way()
     sys.exit(main(sys.argv[1:]))

@@ -17,7 +17,6 @@ import click
 from pyarrow import ArrowException
 
 from shardbus.app.cli.failures import CommandError
-from shardbus.app.server.priority import give_way
 from shardbus.app.server.serving import beat, log_to_stderr
 from shardbus.app.server.store_kinds import stores_of
 from shardbus.app.server.supervisor import BEAT_MS
@@ -51,7 +50,6 @@ class FlightOptions:
 def run_flight(options: FlightOptions) -> int:
     """Serve until a signal; returns the exit code. Raises CommandError when it cannot start."""
     log_to_stderr(options.log_level)
-    give_way()
     # Before there is another thread, so that none of Arrow's threads gets the signals.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     _keep_memory()
