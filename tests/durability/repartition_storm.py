@@ -53,6 +53,8 @@ ACCEPT_S: Final = 3.0
 HELD_MAX: Final = 2_000
 PAUSE_S: Final = 0.2
 POLL_S: Final = 0.1
+# What takes longer says so.
+QUIET_S: Final = 30.0
 STEP_S: Final = 1_800.0
 # What is waiting when the first repartition begins.
 BACKLOG: Final = 0.5
@@ -360,7 +362,7 @@ class Storm:
         self._plan = plan
         self._dice = random.Random(plan.seed)
         self._kills = self._changes = 0
-        self._began_s = time.monotonic()
+        self._began_s = self._said_s = time.monotonic()
 
     async def run(self) -> Verdict:
         if self._plan.first > 1:
@@ -452,16 +454,22 @@ class Storm:
         deadline_s = time.monotonic() + STEP_S
         while (await self._map()).get("state") != "settled":
             assert time.monotonic() < deadline_s, "the former fragments are not empty"
-            await asyncio.sleep(POLL_S)
+            await self._pause("former fragments are received")
         self._say("former fragments are empty")
 
     async def _until(self, is_so: Callable[[], bool], what: str) -> None:
         deadline_s = time.monotonic() + STEP_S
         while not is_so():
             assert time.monotonic() < deadline_s, f"{what} takes too long"
-            await asyncio.sleep(POLL_S)
+            await self._pause(what)
+
+    async def _pause(self, what: str) -> None:
+        await asyncio.sleep(POLL_S)
+        if time.monotonic() > self._said_s + QUIET_S:
+            self._say(f"{what} ...")
 
     def _say(self, text: str) -> None:
+        self._said_s = time.monotonic()
         passed_s = time.monotonic() - self._began_s
         sent, completed = len(self._books[0].accepted), len(self._books[0].completed)
         sys.stderr.write(
