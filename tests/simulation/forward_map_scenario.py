@@ -90,6 +90,8 @@ async def _empty(town: ForwardTown, name: str) -> None:
 
 
 async def _finish(town: ForwardTown, gateway: Gateway) -> None:
+    # A broker may have returned before the gateway was open, which has not told it who subscribes.
+    await gateway.namespace.sweep()
     for name in CHANGING:
         if await _change(town, gateway, name, 5) != "accepted":
             raise Violation(f"without faults '{name}' cannot be repartitioned")
