@@ -19,7 +19,6 @@ from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.messages.command import Delivery, Received
 from shardbus.core.namespace.address import line_path
 from shardbus.core.namespace.entity import Entity
-from shardbus.core.sealing.command import Seal, Sealed
 from shardbus.core.transfers.command import (
     ForgetSources,
     ListSources,
@@ -393,12 +392,11 @@ class _Mover:
         If they are sealed, there is a map that this gateway does not know yet. If not, nobody knows
         the map any more: the destination was recovered without its catalogue.
         """
-        ports = destination.router.ports
-        for index in plan.shares:
-            told = await ask(ports[index], Seal(0))
-            assert isinstance(told, Sealed)
-            if told.is_sealed:
-                raise Unavailable(f"'{destination.entity.name}' has a map that is not known yet")
+        entity = destination.entity
+        homes = [entity.fragments[index] for index in plan.shares]
+        told = await self._bus.seal(entity, homes, 0, is_open=True)
+        if any(each.is_sealed for each in told):
+            raise Unavailable(f"'{entity.name}' has a map that is not known yet")
 
     def _plan(self, source: Entity, map_start: int) -> ForwardingPlan:
         now_ms = self._bus.clock.now_ms()
