@@ -69,7 +69,7 @@ def _chosen(caught_by: str) -> list[str]:
         return ["tests/simulation/test_simulation.py", "-k", "promise"]
     if caught_by.startswith(SIMULATION_OF):
         scenario = caught_by.removeprefix(SIMULATION_OF)
-        return ["tests/simulation/test_histories.py", "-k", scenario]
+        return ["tests/simulation/test_histories.py", "-k", " and ".join(scenario.split())]
     return [caught_by]
 
 

@@ -90,7 +90,7 @@ class ForwardBook:
         self._parcels: dict[Place, Parcel] = {}
         self._arrived: set[int] = set()
         self._taken: Counter[int] = Counter()
-        self._last_of_key: dict[tuple[FragmentId, str, str], int] = {}
+        self._last_of_key: dict[tuple[str, str, str], int] = {}
 
     def stored(self, commits: Sequence[FragmentCommit]) -> None:
         for commit in commits:
@@ -108,6 +108,9 @@ class ForwardBook:
             parcel = self._parcels.get((fragment, number))
             if parcel is not None and self._live.get((name, parcel.mark)) == (fragment, number):
                 del self._live[name, parcel.mark]
+                if name in self._ways[parcel.origin]:
+                    self._taken[parcel.mark] += 1
+                    self.events[f"from {parcel.origin}"] += 1
 
     def _appended(self, name: str, fragment: FragmentId, entry: Entry) -> None:
         assert entry.payload is not None
@@ -121,7 +124,7 @@ class ForwardBook:
             return
         self._check_arrival(name, parcel, way)
         if parcel.origin in self._ordered and parcel.key:
-            self._check_order(fragment, parcel)
+            self._check_order(name, parcel)
 
     def _check_arrival(self, name: str, parcel: Parcel, way: tuple[set[int], str]) -> None:
         hops, grave = way
@@ -131,8 +134,9 @@ class ForwardBook:
             raise Violation(f"message {parcel.mark} arrived twice at {name}")
         self._arrived.add(parcel.mark)
 
-    def _check_order(self, fragment: FragmentId, parcel: Parcel) -> None:
-        place = (fragment, parcel.origin, parcel.key)
+    def _check_order(self, name: str, parcel: Parcel) -> None:
+        """In whichever fragments: nothing newer is in another one before all older ones."""
+        place = (name, parcel.origin, parcel.key)
         if parcel.mark < self._last_of_key.get(place, 0):
             raise Violation(f"{parcel} arrived after {self._last_of_key[place]}")
         self._last_of_key[place] = parcel.mark
@@ -143,15 +147,13 @@ class ForwardBook:
             self.events[outcome] += 1
 
     def taken(self, name: str, line: int, deliveries: Sequence[Delivery]) -> None:
-        """At the end somebody has received and completed these."""
+        """Somebody has received and completed these."""
         for delivery in deliveries:
             assert delivery.payload is not None
             parcel = parcel_of(delivery.payload)
             if name not in self._ways[parcel.origin]:
                 entry = delivery.entry
                 raise Violation(f"{parcel} ended in line {line} of {name}: {entry.description}")
-            self._taken[parcel.mark] += 1
-            self.events[f"from {parcel.origin}"] += 1
 
     def finish(self) -> None:
         for mark, outcome in self.outcomes.items():

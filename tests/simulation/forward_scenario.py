@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Final
 
 from shardbus.broker.forwarding.forwarder import Forwarder
@@ -116,8 +116,8 @@ async def _undertake(town: ForwardTown, name: str) -> None:
 
 
 async def _bury(town: ForwardTown, gateway: Gateway, name: str) -> None:
-    for port in _ports(gateway, name):
-        deliveries = await _receive(town, gateway, port, MAIN_LINE)
+    for port in ports_of(gateway, name):
+        deliveries = await received(town, gateway, port, MAIN_LINE)
         if deliveries:
             tokens = [delivery.token for delivery in deliveries]
             town.chance.shuffle(tokens)
@@ -145,11 +145,16 @@ async def _point(town: ForwardTown, gateway: Gateway, target: str) -> str:
 def run_forwarding(seed: int) -> ForwardTown:
     """Play one seed to its end; a broken promise raises Violation."""
     town = ForwardTown(seed)
-    town.play(_play(town))
+    town.play(play_forwarding(town))
     return town
 
 
-async def _play(town: ForwardTown) -> None:
+async def play_forwarding(
+    town: ForwardTown,
+    others: Sequence[Coroutine[object, object, None]] = (),
+    finish: Callable[[ForwardTown, Gateway], Coroutine[object, object, None]] | None = None,
+) -> None:
+    """With others at work too, and something to do when all is calm and empty."""
     town.faults.is_paused = True
     town.start_gateway()
     await _found(await town.open_gateway())
@@ -162,10 +167,14 @@ async def _play(town: ForwardTown) -> None:
         clients.create_task(_redirect(town))
         for name, rate in RATES:
             clients.create_task(Dispatcher(town, name, rate).run())
+        for other in others:
+            clients.create_task(other)
     gateway = await town.whole()
     if await _point(town, gateway, "b") != "accepted":
         raise Violation("without faults a queue cannot be updated")
     await _drain(town, gateway)
+    if finish is not None:
+        await finish(town, gateway)
     town.book.finish()
 
 
@@ -221,8 +230,8 @@ def _forwards(entity: Entity, line: int) -> bool:
 
 
 async def _take(town: ForwardTown, gateway: Gateway, name: str, line: int) -> None:
-    for port in _ports(gateway, name):
-        deliveries = await _receive(town, gateway, port, line)
+    for port in ports_of(gateway, name):
+        deliveries = await received(town, gateway, port, line)
         if deliveries:
             tokens = [delivery.token for delivery in deliveries]
             answer = await town.attempt(gateway, ask(port, Settle(COMPLETE, tokens)))
@@ -231,7 +240,7 @@ async def _take(town: ForwardTown, gateway: Gateway, name: str, line: int) -> No
             town.book.taken(name, line, deliveries)
 
 
-async def _receive(
+async def received(
     town: ForwardTown, gateway: Gateway, port: SitePort, line: int
 ) -> list[Delivery]:
     command = Receive(line, 100, is_locking=True, token_seed=town.seed())
@@ -239,7 +248,7 @@ async def _receive(
     return answer.deliveries if isinstance(answer, Received) else []
 
 
-def _ports(gateway: Gateway, name: str) -> list[SitePort]:
+def ports_of(gateway: Gateway, name: str) -> list[SitePort]:
     handle = gateway.bus.find(name)
     assert handle is not None
     return [port for port in handle.runners if isinstance(port, SitePort)]

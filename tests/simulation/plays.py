@@ -6,6 +6,7 @@ from typing import Final
 from tests.simulation.batch_scenario import run_batches
 from tests.simulation.catalogue_scenario import run_catalogue
 from tests.simulation.follower_scenario import run_followers
+from tests.simulation.forward_map_scenario import run_forward_maps
 from tests.simulation.forward_scenario import run_forwarding
 from tests.simulation.lease_scenario import run_leases
 from tests.simulation.map_scenario import run_id_maps, run_maps, run_topic_maps
@@ -45,4 +46,5 @@ PLAYS: Final[dict[str, Play]] = {
     "topic maps": run_topic_maps,
     "subscription maps": run_topic_session_maps,
     "mapped topics": run_mapped_topics,
+    "forward maps": run_forward_maps,
 }

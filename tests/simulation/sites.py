@@ -93,6 +93,8 @@ class Site:
         self.wall = Wall()
         # Told when the broker is there again.
         self.returned: Callable[[], None] = lambda: None
+        # Commands that are lost on their way to the broker.
+        self.lost: tuple[type[Command], ...] = ()
         self.names: dict[int, str] = {}
         self._loop = loop
         self._chance = chance
@@ -217,6 +219,8 @@ class SitePort(Unread):
         runner = self._runner()
         if runner is None:
             reply_to(Unavailable(self.reason))
+        elif isinstance(command, self.site.lost):
+            reply_to(Unavailable("the connection was lost", is_unknown=True))
         else:
             runner.submit(command, reply_to)
 

@@ -16,6 +16,7 @@ from tests.simulation.batch_book import Batch, BatchBook, Item
 from tests.simulation.batch_scenario import BatchTown, run_batches
 from tests.simulation.catalogue_scenario import run_catalogue
 from tests.simulation.follower_scenario import run_followers
+from tests.simulation.forward_map_scenario import run_forward_maps
 from tests.simulation.forward_scenario import ForwardTown, run_forwarding
 from tests.simulation.map_scenario import run_id_maps, run_maps, run_topic_maps
 from tests.simulation.reader_scenario import ReaderTown, run_readers
@@ -57,6 +58,17 @@ ALL: Final = {
         "1-12",
         (
             *("accepted", "refused", "unknown", "redirected accepted", *CRASHES),
+            *("from a", "from p", "from t", "from d", "from n", "from h0"),
+        ),
+        2,
+    ),
+    # The same while what forwards, and what is forwarded to, gets other fragments (P6, R27).
+    "forward maps": Histories(
+        run_forward_maps,
+        "1-10",
+        (
+            *("accepted", "refused", "unknown", "redirected accepted", *CRASHES),
+            *("repartitioned accepted", "repartitioned refused", "repartitioned unknown"),
             *("from a", "from p", "from t", "from d", "from n", "from h0"),
         ),
         2,

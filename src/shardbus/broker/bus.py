@@ -19,13 +19,12 @@ from shardbus.broker.operations.entity import Operations
 from shardbus.broker.operations.readers import Readers
 from shardbus.broker.operations.staging import EntityStages
 from shardbus.broker.routing.dispatch import FragmentPort
-from shardbus.broker.routing.router import LINES, EntityRouter
+from shardbus.broker.routing.router import EntityRouter
 from shardbus.broker.survey import Survey
 from shardbus.core.errors import Refused, Unavailable
 from shardbus.core.namespace.entity import Entity, FragmentHome
 from shardbus.core.sealing.command import IdsTold, LearnIds, Seal, Sealed, TellIds
 from shardbus.core.sequence import TOKEN_SEED_BYTES
-from shardbus.core.transfers.command import ListTransfers, Outstanding
 from shardbus.stores.base.store import FragmentId
 
 log = logging.getLogger(__name__)
@@ -213,23 +212,6 @@ class Bus:
                 if told.following == 0:
                     break
                 start = told.following
-
-    async def is_transferred_to(self, entity: Entity) -> bool:
-        """Whether messages are on their way to an entity, or that cannot be asked."""
-        found, is_whole = await self.transferring()
-        if not is_whole:
-            return True
-        for fragment in found:
-            port = self.fragment(fragment.entity_id, fragment.number)
-            if port is None:
-                continue
-            answers = await ask_all([to_port(port, ListTransfers(line)) for line in LINES])
-            for answer in answers:
-                if not isinstance(answer, Outstanding):
-                    return True
-                if answer.count and answer.destination_id == entity.entity_id:
-                    return True
-        return False
 
     async def transferring(self) -> tuple[list[FragmentId], bool]:
         """The fragments that have given out messages, and whether all brokers could be asked."""

@@ -30,7 +30,7 @@ from shardbus.core.messages.command import (
     Sent,
     Settle,
 )
-from shardbus.core.namespace.entity import Entity, EntitySpec, entity_from_json
+from shardbus.core.namespace.entity import Entity, entity_from_json
 from shardbus.core.namespace.placement import HASH_SPACE, balanced_hash_starts
 from shardbus.core.readers.command import OpenReader
 from shardbus.core.sealing.command import Seal, Sealed
@@ -445,14 +445,6 @@ def test_a_command_that_comes_late_seals_nothing(town: Town) -> None:
 
 def test_a_repartition_that_cannot_be_exact_is_refused(town: Town) -> None:
     """P6: a clear error, and nothing has changed."""
-    spec = EntitySpec()
-    spec.forward_to = town.near
-    town.run(town.namespace.create_queue("forward_to", spec))
-    with refusal_of(NOT_ALLOWED, "forward_to"):
-        town.change(4, "forward_to")
-    with refusal_of(NOT_ALLOWED, town.near, "forward_to"):
-        town.change(4)
-    town.run(town.namespace.delete("forward_to"))
     for count in (0, -1, ENTITY_FRAGMENTS_MAX + 1):
         with refusal_of(INVALID_ARGUMENT, str(count)):
             town.change(count)

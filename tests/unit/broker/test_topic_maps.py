@@ -416,18 +416,6 @@ def test_a_repartition_that_cannot_be_exact_is_refused(town: TopicTown) -> None:
     """P6: a clear error, and nothing has changed."""
     with refusal_of(NOT_ALLOWED, town.subscription(ALL).name, f"repartition '{NEWS}'"):
         town.change(4, town.path(ALL))
-    spec = EntitySpec()
-    spec.forward_to = town.near
-    town.run(town.namespace.create_subscription(NEWS, "away", spec, []))
-    with refusal_of(NOT_ALLOWED, NEWS, "away", town.near):
-        town.remap(4)
-    town.run(town.namespace.delete(town.path("away")))
-    spec = EntitySpec()
-    spec.forward_to = NEWS
-    town.run(town.namespace.create_queue("into", spec))
-    with refusal_of(NOT_ALLOWED, NEWS, "into"):
-        town.remap(4)
-    town.run(town.namespace.delete("into"))
     assert town.topic().map_number == 0
 
 

@@ -58,6 +58,8 @@ _LINES: Final = (MAIN_LINE, DEAD_LETTER_LINE)
 _IDLE: Final = 0
 _MOVED: Final = 1
 _STUCK: Final = 2
+# Older messages, in fragments of former maps, come first.
+_LATER: Final = 3
 
 
 def target_of(entity: Entity, line: int) -> str:
@@ -93,6 +95,8 @@ class Forwarder:
         self.moved_total = 0
         self._movers: dict[tuple[int, int, int], _Mover] = {}
         self._unseen: list[_Mover] = []
+        # Lines of former fragments of which everything was moved, at least once.
+        self._moved_lines: set[tuple[int, int, int]] = set()
         # Fragments of known entities that have given out messages, whether they still forward or
         # not; and whether there may be more.
         self._attended: set[FragmentId] = set()
@@ -135,6 +139,8 @@ class Forwarder:
             mover.stop()
         for home in entity.fragments:
             self._attended.discard(FragmentId(entity.entity_id, home.number))
+            for line in _LINES:
+                self._moved_lines.discard((entity.entity_id, home.number, line))
 
     def start(self, mover: _Mover) -> None:
         if self._tasks is not None:
@@ -143,6 +149,24 @@ class Forwarder:
     def forget(self, mover: _Mover) -> None:
         """Drop the mover of a line that is not forwarded any more and has nothing given out."""
         self._movers.pop((mover.entity_id, mover.number, mover.line), None)
+
+    def moves_later(self, source: Entity, number: int, line: int) -> bool:
+        """Whether a fragment must wait because older messages may be left in fragments of former
+        maps.
+        """
+        if not source.former_count or source.is_former(number):
+            return False
+        return any(
+            (source.entity_id, home.number, line) not in self._moved_lines
+            for home in source.former()
+        )
+
+    def note_moved(self, source: Entity, number: int, line: int) -> None:
+        """A former fragment has nothing left, neither there nor on its way."""
+        key = (source.entity_id, number, line)
+        if key not in self._moved_lines:
+            self._moved_lines.add(key)
+            self._nudge(self._movers_of(source))
 
     async def make_room(self, destination: EntityHandle, index: int) -> None:
         """Let a fragment forget deleted entities that once forwarded to it; at most now and
@@ -252,6 +276,7 @@ class _Mover:
 
     async def move(self) -> None:
         """Run until there is nothing to move."""
+        outcome = _IDLE
         while not self._is_gone:
             self._is_nudged = False
             outcome = await self._tried()
@@ -260,10 +285,12 @@ class _Mover:
                 await asyncio.sleep(self._pause_ms / 1000)
                 continue
             self._pause_ms = 0
-            if outcome == _IDLE and not self._is_nudged:
+            if outcome in (_IDLE, _LATER) and not self._is_nudged:
                 break
         self._is_moving = False
-        self._rest()
+        # Whoever waits for others is nudged by them.
+        if outcome != _LATER:
+            self._rest()
 
     def _wake(self) -> None:
         self._watched = None
@@ -299,29 +326,41 @@ class _Mover:
         name = target_of(source, self.line)
         if not name:
             return await self._call_back(source, port)
+        if self._forwarder.moves_later(source, self.number, self.line):
+            return _LATER
         destination = self._bus.find(name.lower())
         if destination is None and not self._is_surely_missing():
             return _STUCK
-        destination_id = 0
+        destination_id = map_start = 0
         if destination is not None:
             self._missing_since_ms = -1
             destination_id = destination.entity.entity_id
+            map_start = destination.entity.former_count
         try:
-            taken = await ask(port, TakeTransfers(self.line, BATCH_MAX, destination_id))
+            command = TakeTransfers(self.line, BATCH_MAX, destination_id, map_start)
+            taken = await ask(port, command)
         except Refused as refusal:
             if refusal.kind is not NOT_ALLOWED:
                 raise
             return await self._call_back(source, port)
         assert isinstance(taken, Received)
         if not taken.deliveries:
-            return _MOVED if taken.has_more else _IDLE
-        plan = self._plan(source)
+            if taken.has_more:
+                return _MOVED
+            if source.is_former(self.number):
+                self._forwarder.note_moved(source, self.number, self.line)
+            return _IDLE
+        plan = self._plan(source, map_start)
         for delivery in taken.deliveries:
             plan.forward(delivery, destination, name)
         return await self._carry_out(plan, taken.deliveries, destination, port)
 
     async def _call_back(self, source: Entity, port: FragmentPort) -> int:
-        """Take back messages that were given out for a destination other than the present one."""
+        """Take back messages that were given out for a destination other than the present one, or
+        for another map of it.
+
+        The fragments of that map alone decide about them, sealed or not.
+        """
         outstanding = await ask(port, ListTransfers(self.line))
         assert isinstance(outstanding, Outstanding)
         if outstanding.count == 0:
@@ -333,19 +372,36 @@ class _Mover:
             is_kept = await self._bus.may_be_held(outstanding.destination_id)
             if is_kept or not self._is_surely_missing():
                 return _STUCK
-        taken = await ask(port, TakeTransfers(self.line, 0, outstanding.destination_id))
+        map_start = outstanding.map_start
+        command = TakeTransfers(self.line, 0, outstanding.destination_id, map_start)
+        taken = await ask(port, command)
         assert isinstance(taken, Received)
         if not taken.deliveries:
             return _IDLE
         self._missing_since_ms = -1
-        plan = self._plan(source)
+        plan = self._plan(source, map_start)
         for delivery in taken.deliveries:
             plan.call_back(delivery, destination)
+        if destination is not None and not destination.entity.map_at(map_start):
+            await self._check_open(plan, destination)
         return await self._carry_out(plan, taken.deliveries, destination, port)
 
-    def _plan(self, source: Entity) -> ForwardingPlan:
+    async def _check_open(self, plan: ForwardingPlan, destination: EntityHandle) -> None:
+        """Unavailable unless the fragments of a plan accept messages.
+
+        If they are sealed, there is a map that this gateway does not know yet. If not, nobody knows
+        the map any more: the destination was recovered without its catalogue.
+        """
+        entity = destination.entity
+        homes = [entity.fragments[index] for index in plan.shares]
+        told = await self._bus.seal(entity, homes, 0, is_open=True)
+        if any(each.is_sealed for each in told):
+            raise Unavailable(f"'{entity.name}' has a map that is not known yet")
+
+    def _plan(self, source: Entity, map_start: int) -> ForwardingPlan:
         now_ms = self._bus.clock.now_ms()
-        return ForwardingPlan(source.name, self.line, self._forwarder.format_of, now_ms)
+        format_of = self._forwarder.format_of
+        return ForwardingPlan(source.name, self.line, format_of, now_ms, map_start)
 
     def _is_surely_missing(self) -> bool:
         steady_ms = self._bus.clock.steady_ms()

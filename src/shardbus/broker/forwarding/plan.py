@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, final
 
 from shardbus.broker.bus import EntityHandle
@@ -16,11 +17,11 @@ from shardbus.core.message import (
 )
 from shardbus.core.messages.command import Delivery
 from shardbus.core.namespace.entity import Entity
-from shardbus.core.namespace.placement import key_of
+from shardbus.core.namespace.placement import fragment_at, hash_point, key_of
 from shardbus.core.sequence import counter_of
 from shardbus.core.transfers.command import TakeOver, TransferSource
 from shardbus.core.transfers.transferring import transfer_number
-from shardbus.message.forwarded import ForwardFormat
+from shardbus.message.forwarded import Forwarded, ForwardFormat
 
 HOPS_REASON: Final = "MaxTransferHopCountExceeded"
 HOPS_TEXT: Final = (
@@ -59,14 +60,17 @@ class ForwardingShare:
 
 @final
 class ForwardingPlan:
-    """What to do with messages that were given out for one destination.
+    """What to do with messages that were given out for one map of one destination.
 
-    Every gateway chooses the same fragment for the same message and destination. Where a verdict
-    depends on conditions that may have changed a moment ago, the destination is first asked to skip
-    the message: another gateway may have sent it. Without a destination none can have.
+    Every gateway chooses the same fragment for the same message and map. Where a verdict depends on
+    conditions that may have changed a moment ago, the destination is first asked to skip the
+    message: another gateway may have sent it. Without a destination none can have.
     """
 
-    def __init__(self, source: str, line: int, format_of: ForwardFormat, now_ms: int) -> None:
+    def __init__(
+        self, source: str, line: int, format_of: ForwardFormat, now_ms: int, map_start: int
+    ) -> None:
+        self._map_start = map_start
         self._source = source
         self._line = line
         self._format_of = format_of
@@ -84,15 +88,14 @@ class ForwardingPlan:
         number = transfer_number(delivery)
         try:
             forwarded = self._format_of(delivery, self._source, self._now_ms)
-            if forwarded.hops >= HOPS_MAX:
-                self.refused[number] = self._too_many_hops()
+            verdict = self._against_all(forwarded, destination)
+            if verdict is not None:
+                self.refused[number] = verdict
             elif destination is None:
                 text = f"The messaging entity '{name}' could not be found."
                 self.refused[number] = _not_transferred(NOT_FOUND_REASON, text)
-            elif destination.entity.spec.requires_session and forwarded.message.session_id is None:
-                self.refused[number] = _not_transferred(NO_SESSION_REASON, f"{NO_SESSION_TEXT}.")
             else:
-                self._share(delivery, forwarded.message, destination)
+                self._share(delivery, forwarded.message, destination.entity)
         except ValueError as error:
             self.refused[number] = _not_transferred(UNREADABLE_REASON, str(error))
         except Refused as refusal:
@@ -101,26 +104,57 @@ class ForwardingPlan:
     def call_back(self, delivery: Delivery, destination: EntityHandle | None) -> None:
         """Make sure that a message does not reach a destination any more."""
         number = transfer_number(delivery)
-        try:
-            if destination is None:
-                raise ValueError("there is no destination")
-            message = self._format_of(delivery, self._source, self._now_ms).message
-            index = _index(message, number, destination)
-        except (ValueError, Refused):
+        index = -1
+        if destination is not None:
+            with suppress(ValueError, Refused):
+                forwarded = self._format_of(delivery, self._source, self._now_ms)
+                if self._against_all(forwarded, destination) is None:
+                    index = self._index(forwarded.message, number, destination.entity)
+        if index < 0:
             self.unsent.append(number)
-            return
-        self.shares.setdefault(index, ForwardingShare()).skipped.append(number)
+        else:
+            self.shares.setdefault(index, ForwardingShare()).skipped.append(number)
 
-    def _share(self, delivery: Delivery, message: Message, destination: EntityHandle) -> None:
+    def _against_all(
+        self, forwarded: Forwarded, destination: EntityHandle | None
+    ) -> ForwardingVerdict | None:
+        """The reason that every gateway finds, so that none ever sends the message."""
+        if forwarded.hops >= HOPS_MAX:
+            return self._too_many_hops()
+        if destination is None or not destination.entity.spec.requires_session:
+            return None
+        if forwarded.message.session_id is not None:
+            return None
+        return _not_transferred(NO_SESSION_REASON, f"{NO_SESSION_TEXT}.")
+
+    def _share(self, delivery: Delivery, message: Message, destination: Entity) -> None:
         number = transfer_number(delivery)
-        share = self.shares.setdefault(_index(message, number, destination), ForwardingShare())
-        verdict = _against(delivery, destination.entity)
+        index = self._index(message, number, destination)
+        share = self.shares.setdefault(index, ForwardingShare())
+        verdict = _against(delivery, destination)
         if verdict is None:
             share.numbers.append(number)
             share.messages.append(message)
         else:
             share.skipped.append(number)
             self.verdicts[number] = verdict
+
+    def _index(self, message: Message, number: int, destination: Entity) -> int:
+        """The position of the only fragment of the map that may take a message over: that of its
+        key, or one derived from its transfer number, because only there a repeated message is
+        recognised.
+        """
+        start = self._map_start
+        # A destination that was recovered without its catalogue does not know its former maps.
+        starts = destination.map_at(start)
+        if not starts:
+            start, starts = destination.former_count, destination.hash_starts
+        if len(starts) == 1:
+            return start
+        key = key_of(message, destination.spec.requires_duplicate_detection)
+        if key is not None:
+            return start + fragment_at(hash_point(key), starts)
+        return start + counter_of(number) % len(starts)
 
     def _too_many_hops(self) -> ForwardingVerdict:
         line = DEAD_LETTER_LINE if self._line == MAIN_LINE else TRANSFER_DEAD_LETTER_LINE
@@ -145,16 +179,3 @@ def _against(delivery: Delivery, destination: Entity) -> ForwardingVerdict | Non
             f"at most {spec.message_bytes_max()}.",
         )
     return None
-
-
-def _index(message: Message, number: int, destination: EntityHandle) -> int:
-    """The position of the only fragment that may take a message over: that of its key, or one
-    derived from its transfer number, because only there a repeated message is recognised.
-    """
-    router = destination.router
-    if not router.is_partitioned:
-        return router.former_count
-    key = key_of(message, destination.entity.spec.requires_duplicate_detection)
-    if key is not None:
-        return router.index_of_key(key)
-    return router.former_count + counter_of(number) % router.present_count

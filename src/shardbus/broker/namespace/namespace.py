@@ -487,7 +487,6 @@ class Namespace:
         settle_forwarding(self._directory, old.name, kind, spec, old.spec)
         self._subscriptions.check_message_size(old, spec)
         await self._fragments.check_whole(old, "updated")
-        await self.maps.check_forwarding(old, spec)
         entity = old.updated(spec, self._clock.now_ms())
         await self._apply(entity, self._let_take_effect)
         return entity

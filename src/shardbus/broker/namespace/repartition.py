@@ -61,12 +61,6 @@ class Sealer(Protocol):
         """Let the coming fragments remember the message ids of the present ones."""
         ...
 
-    async def is_transferred_to(self, entity: Entity) -> bool:
-        """Whether messages are being transferred to an entity; also true if it cannot be
-        determined.
-        """
-        ...
-
 
 class Managing(Protocol):
     """The part of the namespace that a change of maps uses."""
@@ -190,20 +184,6 @@ class Repartitioner:
                         error,
                     )
 
-    async def check_forwarding(self, entity: Entity, spec: EntitySpec) -> None:
-        """Refused if an entity would begin to forward while messages wait in its former fragments:
-        each fragment forwards by itself, so newer messages of a key could overtake them.
-        """
-        if not spec.forwards() or entity.spec.forwards() or not entity.former_count:
-            return
-        left = _left(entity, await self._fragments.statistics(entity))
-        if left:
-            raise Refused(
-                NOT_ALLOWED,
-                f"'{entity.name}' cannot forward its messages yet: it was repartitioned, and "
-                f"{left} messages still wait in its former fragments. Receive them first.",
-            )
-
     async def open_adopted(self, entity: Entity) -> None:
         """Unseal the orphans from which a queue is created."""
         if self.sealer is None:
@@ -263,34 +243,11 @@ class Repartitioner:
             return f"it has the fragments of its topic: repartition '{entity.topic_name()}'."
         if self._tier.partitioning != CHOSEN:
             return "in a Premium namespace the tier decides how many fragments an entity has."
-        return self._forwarding(entity)
-
-    def _forwarding(self, entity: Entity) -> str:
-        """The obstacle if the entity forwards, or is forwarded to."""
-        if entity.spec.forwards():
-            forward_to = entity.spec.forward_to
-            return f"it forwards its messages to '{forward_to}': switch that off first."
-        for each in self._subscriptions(entity):
-            if each.spec.forwards():
-                return (
-                    f"'{each.name}' forwards its messages to '{each.spec.forward_to}': switch that "
-                    "off first."
-                )
-        return self._forwarded_from(entity)
+        return ""
 
     def _subscriptions(self, entity: Entity) -> list[Entity]:
         """The subscriptions of a topic; none of any other entity."""
         return self._directory.subscriptions(entity.entity_id)
-
-    def _forwarded_from(self, entity: Entity) -> str:
-        """The obstacle if an entity forwards to this one, because transfers are recognised by the
-        fragment that accepted them.
-        """
-        key = entity.name.lower()
-        for source in self._directory.forwarding():
-            if key in (source.spec.forward_to.lower(), source.spec.forward_dead_letters_to.lower()):
-                return f"'{source.name}' forwards to it: switch that off first."
-        return ""
 
     async def _check_subscriptions(self, topic: Entity) -> None:
         """Refused or Unavailable if the lines of a subscription cannot get another map now."""
@@ -354,19 +311,11 @@ class Repartitioner:
             waited_ms += STILL_RETRY_MS
             await asyncio.sleep(STILL_RETRY_MS / 1000)
         await self._check_subscriptions(prepared)
-        reason = self._forwarding(prepared)
-        if reason:
-            raise Refused(NOT_ALLOWED, f"'{prepared.name}' cannot be repartitioned: {reason}")
-        assert self.sealer is not None
-        if await self.sealer.is_transferred_to(prepared):
-            raise Unavailable(
-                f"'{prepared.name}' was not repartitioned, because messages that were forwarded to "
-                "it may be on their way: try again later."
-            )
         if prepared.spec.requires_duplicate_detection:
             # The digest is computed from the id alone; with several fragments, from the id and the
             # key.
             is_partitioned = len(prepared.coming) > 1
+            assert self.sealer is not None
             await self.sealer.carry_ids(
                 prepared, has_both_forms=is_partitioned != prepared.spec.is_partitioned
             )
@@ -421,8 +370,14 @@ def _check_drained(entity: Entity, statistics: EntityStatistics) -> None:
         raise Refused(
             NOT_ALLOWED,
             f"'{entity.name}' was repartitioned before, and {left} messages still wait in its "
-            "former fragments: receive them first.",
+            f"former fragments: {_remedy(entity)}",
         )
+
+
+def _remedy(entity: Entity) -> str:
+    if entity.spec.forwards():
+        return f"wait until they are forwarded to '{entity.spec.forward_to}'."
+    return "receive them first."
 
 
 def _left(entity: Entity, statistics: EntityStatistics) -> int:

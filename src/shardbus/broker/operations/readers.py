@@ -96,12 +96,17 @@ class Readers:
     """Available as `EntityHandle.readers`. Fragments are asked in parallel."""
 
     def __init__(self, ports: Sequence[FragmentPort], numbers: Sequence[int]) -> None:
-        """`numbers[i]` is the fragment that `ports[i]` serves."""
-        self._ports = dict(zip(numbers, ports, strict=True))
+        """`numbers[i]` is the fragment that `ports[i]` serves; another map adds to both."""
+        self._every_port = ports
+        self._numbers = numbers
+
+    @property
+    def _ports(self) -> dict[int, FragmentPort]:
+        return dict(zip(self._numbers, self._every_port, strict=True))
 
     def numbers(self) -> list[int]:
         """The fragments that there are to read."""
-        return list(self._ports)
+        return list(self._numbers)
 
     # Over all fragments.
 

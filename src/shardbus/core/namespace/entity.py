@@ -208,6 +208,18 @@ class Entity:
     def is_former(self, number: int) -> bool:
         return any(home.number == number for home in self.former())
 
+    def map_at(self, start: int) -> list[int]:
+        """The hash starts of the map whose first fragment is `fragments[start]`; empty if it is not
+        known that a map begins there.
+        """
+        maps = [*self.former_starts, self.hash_starts]
+        first = len(self.fragments)
+        for starts in reversed(maps):
+            first -= len(starts)
+            if first == start:
+                return starts
+        return []
+
     def spread_numbers(self) -> set[int]:
         """The fragments that do not have all keys of their map, but share them with others."""
         counts = [len(starts) for starts in self.former_starts]

@@ -19,7 +19,9 @@ from shardbus.core.declared import (
     fields,
     list_of,
     record,
+    since,
     tuple_of,
+    unless,
 )
 from shardbus.core.message import LINE, Message
 
@@ -42,16 +44,20 @@ class TakeTransfers(AboutTransfers):
     returned and given out again gets a new one. The commands below name messages by them. Messages
     that were given out before and are not settled come first; then, up to `count_max`, the next of
     the line. Nobody else gets them and they do not expire until one of the three commands below
-    settles them. All messages given out are for one destination: refused with NOT_ALLOWED while
-    some are given out for another.
+    settles them. All messages given out are for one map of one destination: refused with
+    NOT_ALLOWED while some are given out for another. `map_start` is the position of the first
+    fragment of that map in the destination, 0 if that was never repartitioned.
     """
 
-    FIELDS = fields(line=LINE, count_max=COUNT, destination_id=NUMBER)
+    FIELDS = fields(
+        line=LINE, count_max=COUNT, destination_id=NUMBER, map_start=since(12, unless(0, NUMBER))
+    )
 
-    def __init__(self, line: int, count_max: int, destination_id: int) -> None:
+    def __init__(self, line: int, count_max: int, destination_id: int, map_start: int = 0) -> None:
         self.line = line
         self.count_max = count_max
         self.destination_id = destination_id
+        self.map_start = map_start
 
 
 @final
@@ -102,7 +108,7 @@ class ReturnTransfers(AboutTransfers):
 
 @final
 class ListTransfers(AboutTransfers):
-    """Ask for which entity messages are given out. Answered by `Outstanding`."""
+    """Ask for which map of which entity messages are given out. Answered by `Outstanding`."""
 
     FIELDS = fields(line=LINE)
 
@@ -194,13 +200,14 @@ class TakenOver(Declared):
 
 @final
 class Outstanding(Declared):
-    """`count` messages of a line are given out for an entity, if there are any."""
+    """`count` messages of a line are given out for a map of an entity, if there are any."""
 
-    FIELDS = fields(destination_id=NUMBER, count=COUNT)
+    FIELDS = fields(destination_id=NUMBER, count=COUNT, map_start=since(12, unless(0, NUMBER)))
 
-    def __init__(self, destination_id: int, count: int) -> None:
+    def __init__(self, destination_id: int, count: int, map_start: int = 0) -> None:
         self.destination_id = destination_id
         self.count = count
+        self.map_start = map_start
 
 
 @final

@@ -47,6 +47,8 @@ _NUMBER_BYTES: Final = 8
 # In place of a mark: pairs of transfer and sequence number follow. In older records without it
 # transfer numbers are sequence numbers.
 _IN_PAIRS: Final = -1
+# The same for a destination that was repartitioned: the start of its map stands before the pairs.
+_IN_PAIRS_OF_MAP: Final = -2
 # A line starts at a transfer number that grows by this much for every millisecond of the wall clock
 # since the beginning of 2020. The range lasts for more than a century.
 _NUMBERS_SINCE_MS: Final = 1_577_836_800_000
@@ -63,12 +65,14 @@ def transfer_number(delivery: Delivery) -> int:
 class _Outgoing:
     """What a line has given out: transfer numbers up to `mark`, and the messages not yet settled.
 
-    `given` maps transfer numbers, ascending, to sequence numbers.
+    Those are for one map of one destination, which its `map_start` tells from the others. `given`
+    maps transfer numbers, ascending, to sequence numbers.
     """
 
-    def __init__(self, mark: int, destination_id: int = 0) -> None:
+    def __init__(self, mark: int, destination_id: int = 0, map_start: int = 0) -> None:
         self.mark = mark
         self.destination_id = destination_id
+        self.map_start = map_start
         self.given: dict[int, int] = {}
 
 
@@ -99,6 +103,9 @@ class Transfers(Handler):
         if values[0] == _IN_PAIRS:
             outgoing = _Outgoing(values[1], values[2])
             outgoing.given = dict(zip(values[3::2], values[4::2], strict=True))
+        elif values[0] == _IN_PAIRS_OF_MAP:
+            outgoing = _Outgoing(values[1], values[2], values[3])
+            outgoing.given = dict(zip(values[4::2], values[5::2], strict=True))
         else:
             outgoing = _Outgoing(values[0], values[1])
             outgoing.given = {number: number for number in values[2:]}
@@ -125,7 +132,7 @@ class Transfers(Handler):
             return taken
         if isinstance(command, ListTransfers):
             outgoing = self._outgoing[command.line]
-            return Outstanding(outgoing.destination_id, len(outgoing.given))
+            return Outstanding(outgoing.destination_id, len(outgoing.given), outgoing.map_start)
         entries = self._settled(command.line, command.numbers, read)
         if isinstance(command, TransfersDone):
             self._ledger.forget(entries, events.FORWARD)
@@ -171,10 +178,12 @@ class Transfers(Handler):
     def _take(self, command: TakeTransfers, read: dict[int, Entry | None], now_ms: int) -> Received:
         outgoing = self._outgoing[command.line]
         taken = self._given_out(command.line, read)
-        if taken and outgoing.destination_id != command.destination_id:
+        is_same = outgoing.destination_id == command.destination_id
+        if taken and not (is_same and outgoing.map_start == command.map_start):
             raise Refused(
                 NOT_ALLOWED,
-                f"{len(taken)} messages are given out for another destination: settle those first.",
+                f"{len(taken)} messages are given out for another destination, or another map of "
+                "it: settle those first.",
             )
         room = min(command.count_max, TRANSFERS_MAX - len(taken))
         bytes_max = TRANSFERS_BYTES_MAX - sum([entry.size_bytes for entry in taken.values()])
@@ -186,6 +195,7 @@ class Transfers(Handler):
             taken[outgoing.mark] = entry
         if fresh:
             outgoing.destination_id = command.destination_id
+            outgoing.map_start = command.map_start
             self._record(command.line)
         line = self._ledger.lines[command.line]
         deliveries = [_delivery(number, entry) for number, entry in taken.items()]
@@ -243,6 +253,8 @@ class Transfers(Handler):
     def _record(self, line: int) -> None:
         outgoing = self._outgoing[line]
         values = [_IN_PAIRS, outgoing.mark, outgoing.destination_id]
+        if outgoing.map_start:
+            values = [_IN_PAIRS_OF_MAP, *values[1:], outgoing.map_start]
         for number, sequence in outgoing.given.items():
             values += [number, sequence]
         data = pack_integers(values)

@@ -49,10 +49,12 @@ _MOVE: Final = (
     """,
     "DELETE FROM recent",
 )
+# The first free number at or above another one.
 _FREE_LOCAL: Final = """
-SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM fragment WHERE local = 0) THEN 0
-ELSE (SELECT min(local) + 1 FROM fragment AS f
-    WHERE NOT EXISTS (SELECT 1 FROM fragment WHERE local = f.local + 1)) END
+SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM fragment WHERE local = ?1) THEN ?1
+ELSE (SELECT local + 1 FROM fragment AS f
+    WHERE local >= ?1 AND NOT EXISTS (SELECT 1 FROM fragment WHERE local = f.local + 1)
+    ORDER BY local LIMIT 1) END
 """
 _NOTE_ID: Final = "UPDATE entity_ids SET highest = ?1 WHERE highest < ?1"
 _GOING_CHUNKS: Final = """
@@ -191,6 +193,8 @@ class StoreWriter(SqliteLookup):
         self._directory: StoreDirectory | None = None
         self._known = Known()
         self._stages = SqliteStages(connection)
+        # All lower local numbers are taken.
+        self._free_from = 0
 
     def fragments(self) -> dict[FragmentId, int]:
         """The local numbers of all fragments that exist."""
@@ -203,8 +207,10 @@ class StoreWriter(SqliteLookup):
     def create(self, fragments: Sequence[FragmentId]) -> dict[FragmentId, int]:
         created: dict[FragmentId, int] = {}
         self.connection.execute("BEGIN IMMEDIATE")
+        free_from = self._free_from
         for fragment in fragments:
-            local = int(self.connection.execute(_FREE_LOCAL).fetchone()[0])
+            local = int(self.connection.execute(_FREE_LOCAL, (free_from,)).fetchone()[0])
+            free_from = local + 1
             if local >= LOCALS_MAX:
                 raise StoreError(f"a store has at most {LOCALS_MAX} fragments; add a broker")
             counters = pack_counters(local, new_counters())
@@ -216,6 +222,7 @@ class StoreWriter(SqliteLookup):
         highest = max(fragment.entity_id for fragment in fragments)
         self.connection.execute(_NOTE_ID, (highest,))
         self.connection.execute("COMMIT")
+        self._free_from = free_from
         for local in created.values():
             self._known.last_counters[local] = 0
             self._known.has_parts.discard(local)
@@ -257,6 +264,7 @@ class StoreWriter(SqliteLookup):
                 removed += self.connection.execute(sql, (local, SWEEP_SESSIONS_MAX)).rowcount
         if removed == 0:
             self.connection.execute("DELETE FROM fragment WHERE local = ?", (local,))
+            self._free_from = 0
         self.connection.execute("COMMIT")
         return True
 
