@@ -57,6 +57,7 @@ def written(
     tasks: Sequence[Sequence[int]],
     apart_ms: int = 1,
     schema: pa.Schema = SCHEMA,
+    entity: str = ENTITY,
 ) -> list[WrittenFile]:
     """The files of a batch, whose rows tasks have shared in this manner."""
     return [
@@ -65,7 +66,7 @@ def written(
         for file in write_hours(
             [rows_of(numbers, apart_ms, schema)],
             schema,
-            ENTITY,
+            entity,
             lambda hour: table.place(batch, hour),
         )
     ]
