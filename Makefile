@@ -32,6 +32,8 @@ PIN := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes
 CHECKED := src tests $(wildcard bench) spark setup.py
 INTERPRETED_TESTS := $(wildcard tests/unit tests/model/core tests/stores/test_[bc]*.py tests/stores/test_model.py)
 JS := tests/conformance/js
+S3 := spark/tests/s3
+VERSITYGW := v1.8.0
 GO := tests/conformance/go
 JVM := tests/conformance/java tests/conformance/jms
 RUST := tests/conformance/rust
@@ -41,7 +43,7 @@ LINTERS := build/linters
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
-.PHONY: help build run test test-long test-release test-costs check collected fmt unit model stores sim sim-table browser pictures conformance backlog bench \
+.PHONY: help build run s3 test test-long test-release test-costs check collected fmt unit model stores sim sim-table browser pictures conformance backlog bench \
 	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster storm-repartition cluster tools docs dist pin clean curl node chromium postgres systemd linters sdks go java rust FORCE
 
 help:  ## this list
@@ -68,7 +70,7 @@ test-long: build tools  ## clusters, storms, chosen planted bugs; what is compil
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m '$(LONG)' spark/tests tests
 	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m '$(SHORT)' $(INTERPRETED_TESTS)
 
-test-release: build node curl postgres go java rust  ## wheels in empty environments, frameworks from their registries, every SDK under kills
+test-release: build node curl postgres go java rust s3  ## wheels in empty environments, frameworks from their registries, every SDK under kills
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m release spark/tests tests
 
 test-costs: build tools  ## wall and processor seconds of every file of tests, one after another
@@ -245,6 +247,20 @@ $(addsuffix /build/.made,$(JVM)): %/build/.made: %/pom.xml $(shell find $(JVM) -
 	@$(has_java) || $(call apt_install,default-jdk-headless maven)
 	cd $* && mvn --batch-mode --quiet --no-transfer-progress compile dependency:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory=build/lib
+	@touch $@
+
+# A server that speaks S3, and Spark's libraries for it (700 MB), for the tests of releases alone.
+s3: $(S3)/build/versitygw $(S3)/build/.made
+
+$(S3)/build/versitygw: $(VENV)/.made
+	@$(has_go) || $(pip_install) --no-compile --require-hashes -r requirements/go.txt
+	PATH="$(abspath $(BIN)):$$PATH" GOBIN=$(abspath $(S3)/build) \
+		go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
+
+$(S3)/build/.made: $(S3)/pom.xml
+	@$(has_java) || $(call apt_install,default-jdk-headless maven)
+	cd $(S3) && mvn --batch-mode --quiet --no-transfer-progress dependency:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory=build/dependencies
 	@touch $@
 
 # Debian's Cargo may be too old, and no registry of ours has another: nowhere is it installed. The

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from shardbus_spark.schema import message_schema
-from shardbus_spark.tables.bare import BareTable
-from shardbus_spark.tables.delta import DeltaForm
+from shardbus_spark.tables.files import Directory, Files
 from shardbus_spark.tables.form import DELTA, PARQUET, Form
+from shardbus_spark.tables.reading import captured_files
+from shardbus_spark.tables.sink import table_of
 from shardbus_spark.tables.writing import WrittenFile, arrow_schema, write_hours
 
 ENTITY: Final = "t/Subscriptions/a$b"
@@ -46,8 +47,8 @@ def rows_of(
     return pa.RecordBatch.from_pydict(columns)
 
 
-def made(root: Path, form: str, schema: pa.Schema = SCHEMA) -> Form:
-    return BareTable(root) if form == PARQUET else DeltaForm(root, schema)
+def made(root: Path | Files, form: str, schema: pa.Schema = SCHEMA) -> Form:
+    return table_of(Directory(root) if isinstance(root, Path) else root, form, schema)
 
 
 def written(
@@ -56,6 +57,7 @@ def written(
     tasks: Sequence[Sequence[int]],
     apart_ms: int = 1,
     schema: pa.Schema = SCHEMA,
+    entity: str = ENTITY,
 ) -> list[WrittenFile]:
     """The files of a batch, whose rows tasks have shared in this manner."""
     return [
@@ -64,7 +66,7 @@ def written(
         for file in write_hours(
             [rows_of(numbers, apart_ms, schema)],
             schema,
-            ENTITY,
+            entity,
             lambda hour: table.place(batch, hour),
         )
     ]
@@ -74,6 +76,8 @@ def seen(root: Path, form: str) -> Counter[int]:
     """The numbers that a reader without Spark sees, and how often."""
     if form == DELTA:
         return Counter(_in(_active(root)))
+    if form != PARQUET:
+        return Counter(_in([Path(path) for path in captured_files(Directory(root), form)]))
     return Counter(_in([file for file in root.glob("[!_]*/**/*.parquet") if file.is_file()]))
 
 

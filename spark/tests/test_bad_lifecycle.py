@@ -24,7 +24,8 @@ from shardbus_spark.pipelines.definition import Definition, read_definition
 from shardbus_spark.pipelines.events import error_text
 from shardbus_spark.pipelines.lifecycle import RECORDS, checked_root, figuring, start_lifecycle
 from shardbus_spark.tables import read_captured
-from shardbus_spark.tables.form import DELTA, PARQUET, State, table_turn, write_state
+from shardbus_spark.tables.files import Directory
+from shardbus_spark.tables.form import DELTA, PARQUET, State, write_state
 from shardbus_spark.tables.hourly import HOURS
 from shardbus_spark.tables.layout import CHECKPOINT
 
@@ -85,8 +86,8 @@ def place(path: Path, rows: pa.Table, *, form: str = "") -> None:
         offsets = records / CHECKPOINT / "offsets"
         offsets.mkdir(parents=True)
         (offsets / "0").write_text("{}", "utf-8")
-        with table_turn(records):
-            write_state(records, State(form, "query", 0))
+        with Directory(records).turn():
+            write_state(Directory(records), State(form, "query", 0))
 
 
 def everything_in(path: Path) -> dict[str, bytes]:
@@ -123,7 +124,7 @@ def test_a_table_in_the_other_form_is_refused(bus: Bus, client: Client, tmp_path
     with pytest.raises(OptionError, match="parquet, not"):
         checked_root(definition_of(tmp_path, format=DELTA))
 
-    assert checked_root(definition_of(tmp_path)) == tmp_path
+    assert checked_root(definition_of(tmp_path)) == str(tmp_path)
 
 
 def test_figures_that_cannot_be_written_are_told_and_written_later(
@@ -136,13 +137,13 @@ def test_figures_that_cannot_be_written_are_told_and_written_later(
     (tmp_path / HOURS).touch()
     told: list[Event] = []
 
-    with figuring(tmp_path, told.append):
+    with figuring(str(tmp_path), told.append):
         pass
     assert {event["event"] for event in told} == {"figures"}
     assert all(HOURS in str(event["error"]) for event in told)
 
     (tmp_path / HOURS).unlink()
-    with figuring(tmp_path, told.append):
+    with figuring(str(tmp_path), told.append):
         pass
     assert "error" not in told[-1]
     whole = [row for row in parquet.read_table(tmp_path / HOURS).to_pylist() if row["records"]]

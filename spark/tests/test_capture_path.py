@@ -11,7 +11,7 @@ from spark.tests.captured_rows import made, written
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.capture import check_path
 from shardbus_spark.pipelines.definition import Definition, read_definition
-from shardbus_spark.tables.form import DELTA, PARQUET, SPARK
+from shardbus_spark.tables.form import DELTA, ICEBERG, PARQUET, SPARK
 
 
 def _capture(path: object, form: str) -> Definition:
@@ -61,11 +61,12 @@ def test_somebody_elses_delta_table_is_refused(tmp_path: Path) -> None:
             check_path(_capture(tmp_path, form))
 
 
-def test_delta_needs_a_directory_and_parquet_takes_a_url() -> None:
-    check_path(_capture("s3a://bucket/captured", PARQUET))
+def test_where_only_spark_can_write_there_is_only_parquet() -> None:
+    check_path(_capture("hdfs://name/captured", PARQUET))
 
-    with pytest.raises(OptionError, match="needs a directory"):
-        check_path(_capture("s3a://bucket/captured", DELTA))
+    for form in (DELTA, ICEBERG):
+        with pytest.raises(OptionError, match="needs a directory"):
+            check_path(_capture("hdfs://name/captured", form))
 
 
 def test_without_delta_rs_it_is_said_what_to_install(

@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from spark.tests.captured_rows import LATER_MS
 
 from shardbus.core.lifecycle.latency import SETTLEMENTS as CORE_SETTLEMENTS
 from shardbus.core.lifecycle.latency import is_first_delivery, rank
@@ -20,6 +21,7 @@ from shardbus_spark.schema import record_schema
 from shardbus_spark.tables.bare import BareTable
 from shardbus_spark.tables.compaction import compact, compactable
 from shardbus_spark.tables.delta import DeltaForm
+from shardbus_spark.tables.files import Directory
 from shardbus_spark.tables.form import DELTA, PARQUET, Form
 from shardbus_spark.tables.hourly import COUNTS, HOURS, KEYS, KEYS_SHOWN, SETTLEMENTS, Hourly
 from shardbus_spark.tables.writing import arrow_schema, write_hours
@@ -43,9 +45,13 @@ class Table:
         self.root = root
         records = root / RECORDS
         records.mkdir(parents=True)
-        self._table: Form = BareTable(records) if form == PARQUET else DeltaForm(records, SCHEMA)
+        self._table: Form = (
+            BareTable(Directory(records))
+            if form == PARQUET
+            else DeltaForm(Directory(records), SCHEMA)
+        )
         self._batch = 0
-        self.hourly = Hourly(records, root)
+        self.hourly = Hourly(Directory(records), Directory(root))
 
     def write(self, *rows: Row) -> None:
         batch = pa.RecordBatch.from_pylist(list(rows), schema=SCHEMA)
@@ -106,7 +112,10 @@ def test_an_hour_is_computed_again_only_when_it_has_more_records(tmp_path: Path)
     assert [table.hourly.update(), table.hourly.update()] == [2, 0]
     table.write(record("enqueue", 3))
     # Another driver knows nothing but the files.
-    assert [Hourly(tmp_path / RECORDS, tmp_path).update(), table.hourly.update()] == [1, 0]
+    assert [
+        Hourly(Directory(tmp_path / RECORDS), Directory(tmp_path)).update(),
+        table.hourly.update(),
+    ] == [1, 0]
 
     totals = [row["enqueued"] for row in table.read(HOURS) if row["fragment"] is None]
     assert totals == [2, 1]
@@ -122,7 +131,7 @@ def test_compaction_changes_no_figures(tmp_path: Path) -> None:
     found = compactable(str(tmp_path / RECORDS))
     assert found is not None
 
-    done = compact(found, int((AT + timedelta(days=1)).timestamp() * 1000), lambda: False)
+    done = compact(found, LATER_MS, lambda: False)
 
     assert done.files_before == 5
     assert (table.hourly.update(), table.read(HOURS)) == (0, before)
@@ -163,7 +172,7 @@ def test_figures_are_complete_when_the_pipeline_ends(tmp_path: Path) -> None:
     """P8: also without a pass before."""
     table = Table(tmp_path)
     told: list[object] = []
-    with figuring(tmp_path, lambda event: told.append(dict(event))):
+    with figuring(str(tmp_path), lambda event: told.append(dict(event))):
         table.write(record("enqueue", 1))
 
     assert told == [{"event": "figures", "hours": 1}]

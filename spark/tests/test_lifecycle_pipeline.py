@@ -44,17 +44,19 @@ def test_records_are_kept_once_over_restarts_with_figures(
         bus.send("orders", [{"body": f"{turn}-{at}", "partition_key": "k"} for at in range(20)])
         held = bus.receive("orders", 5)
         bus.settle("orders", "complete", [message["lock_token"] for message in held])
-        with figuring(root, say):
+        with figuring(str(root), say):
             patiently(take)
 
-    records = read_captured(spark, str(root / RECORDS))
+    records = read_captured(spark, f"{root}/{RECORDS}")
     rows = records.count()
     assert records.select("fragment", "block", "row").distinct().count() == rows
     assert records.where("event = 'enqueue'").count() == 40
-    hours = [row for row in parquet.read_table(root / HOURS).to_pylist() if row["fragment"] is None]
+    hours = [
+        row for row in parquet.read_table(f"{root}/{HOURS}").to_pylist() if row["fragment"] is None
+    ]
     assert sum(row["enqueued"] for row in hours) == 40
     assert sum(row["settled"] for row in hours) == 10
     assert sum(row["records"] for row in hours) == rows
-    (root / RECORDS / CHECKPOINT / "offsets").rename(tmp_path / "elsewhere")
+    Path(root, RECORDS, CHECKPOINT, "offsets").rename(tmp_path / "elsewhere")
     with pytest.raises(OptionError, match="checkpoint"):
         checked_root(definition)

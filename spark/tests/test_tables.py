@@ -37,8 +37,10 @@ from shardbus_spark.tables import captured_form
 from shardbus_spark.tables.bare import BareTable, move, settle
 from shardbus_spark.tables.compaction import CannotCompact, DeltaHours, compact, compactable
 from shardbus_spark.tables.delta import DeltaForm
+from shardbus_spark.tables.files import Directory
 from shardbus_spark.tables.form import (
     DELTA,
+    ICEBERG,
     PARQUET,
     State,
     batch_fingerprint,
@@ -60,7 +62,7 @@ from shardbus_spark.tables.reading import captured_files
 from shardbus_spark.tables.sink import TableSink
 from shardbus_spark.tables.writing import HOURS_OPEN_MAX, write_hours
 
-FORMS: Final = (PARQUET, DELTA)
+FORMS: Final = (PARQUET, DELTA, ICEBERG)
 HOUR: Final = Hour(ENTITY, START_MS // HOUR_MS)
 
 
@@ -101,7 +103,7 @@ def test_a_batch_is_taken_once_and_late_attempts_leave_nothing(tmp_path: Path, f
     assert (taken, late) == ([True, True], [False, False])
     assert seen(tmp_path, form) == Counter([0, 1, 7, 8])
     assert len([*tmp_path.glob("**/*.parquet")]) == 2
-    assert len(captured_files(tmp_path, form)) == 2
+    assert len(captured_files(Directory(tmp_path), form)) == 2
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -124,7 +126,7 @@ def test_other_rows_under_a_number_that_a_table_has_are_told(tmp_path: Path, for
 
 def test_a_table_of_an_earlier_version_passes_over_what_it_has(tmp_path: Path) -> None:
     """P4: it does not remember what rows its batches had."""
-    write_state(tmp_path, State(PARQUET, "query", 4))
+    write_state(Directory(tmp_path), State(PARQUET, "query", 4))
     table = made(tmp_path, PARQUET)
 
     assert not table.commit("query", 4, written(table, 4, [[1]]))
@@ -140,7 +142,7 @@ def test_whatever_is_repeated_and_cut_short_bare_files_hold_each_batch_once(
 ) -> None:
     """P4: attempts at batches in any order and division; some end when the record is written."""
     root = tmp_path_factory.mktemp("table")
-    table = BareTable(root)
+    table = BareTable(Directory(root))
     expected: set[int] = set()
     taken: set[int] = set()
     last = -1
@@ -148,13 +150,13 @@ def test_whatever_is_repeated_and_cut_short_bare_files_hold_each_batch_once(
         numbers = range(batch * 4, batch * 4 + 4)
         files = written(table, batch, [numbers[task::tasks] for task in range(tasks)])
         if is_cut and batch > last:
-            before = read_state(root)
+            before = read_state(Directory(root))
             if before is not None:
-                settle(root, before)
+                settle(Directory(root), before)
             moves = tuple(move(file) for file in files)
             known = () if before is None else before.fingerprints
             told = (*known, (batch, batch_fingerprint(files)))
-            write_state(root, State(PARQUET, "query", batch, moves, told))
+            write_state(Directory(root), State(PARQUET, "query", batch, moves, told))
         elif batch < last and batch not in taken:
             # It was left out, and had no rows then.
             with pytest.raises(BatchDiffers):
@@ -195,7 +197,7 @@ def test_a_table_is_of_one_query_and_one_form(tmp_path: Path, form: str) -> None
     ("options", "named"),
     [
         ({"path": "relative"}, "path"),
-        ({"path": "s3a://bucket/captured"}, "path"),
+        ({"path": "hdfs://name/captured"}, "path"),
         ({"path": "/captured", "form": "csv"}, "form"),
         ({"path": "/captured", "pat": "/captured"}, "pat is not an option"),
     ],
@@ -254,9 +256,9 @@ def test_a_delta_table_is_read_without_us_and_by_its_statistics(tmp_path: Path) 
 
 def test_a_delta_table_whose_making_was_cut_short_is_made_by_the_next_batch(tmp_path: Path) -> None:
     """P4: delta-rs makes the directory of its log before the first entry."""
-    write_state(tmp_path, State(DELTA, "query", -1))
+    write_state(Directory(tmp_path), State(DELTA, "query", -1))
     (tmp_path / "_delta_log").mkdir()
-    assert (compactable(str(tmp_path)), captured_files(tmp_path, DELTA)) == (None, [])
+    assert (compactable(str(tmp_path)), captured_files(Directory(tmp_path), DELTA)) == (None, [])
 
     table = made(tmp_path, DELTA)
     table.commit("query", 0, written(table, 0, [[0]]))
@@ -265,7 +267,7 @@ def test_a_delta_table_whose_making_was_cut_short_is_made_by_the_next_batch(tmp_
 
 
 def test_a_record_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
-    write_state(tmp_path, State(PARQUET, "query", 0))
+    write_state(Directory(tmp_path), State(PARQUET, "query", 0))
     record = tmp_path / "_shardbus" / "state.json"
     record.write_text(record.read_text().replace('"version": 1', '"version": 2'))
     table = made(tmp_path, PARQUET)
@@ -278,7 +280,7 @@ def test_a_batch_that_two_drivers_commit_at_once_is_in_a_delta_table_once(tmp_pa
     """P4: the log itself refuses the second, also where no lock holds it up."""
     from deltalake.exceptions import CommitFailedError
 
-    table = DeltaForm(tmp_path, SCHEMA)
+    table = DeltaForm(Directory(tmp_path), SCHEMA)
     table.commit("query", 0, written(table, 0, [[0]]))
     one, other = DeltaTable(str(tmp_path)), DeltaTable(str(tmp_path))
 
@@ -307,7 +309,7 @@ def test_hours_that_are_over_and_quiet_become_one_file_each(tmp_path: Path, form
     assert (too_early.hours, told.hours, again.hours) == (0, 0, 0)
     assert (done.hours, done.files_before, done.files_after) == (1, 8, 1)
     assert seen(tmp_path, form) == Counter(range(32))
-    [file] = captured_files(tmp_path, form)
+    [file] = captured_files(Directory(tmp_path), form)
     found = parquet.ParquetFile(file).read().to_pylist()
     assert all(dict(row["properties"])["n"] == str(row["sequence_number"]) for row in found)
     assert table.commit("query", 4, written(table, 4, [[32]]))
@@ -351,7 +353,7 @@ def test_files_of_batches_that_were_cut_short_are_vacuumed_and_nothing_else(
     old, young = (Path(written(table, 1, [[1]])[0].path) for _ in range(2))
     os.utime(old, (0, 0))
 
-    DeltaHours(tmp_path).clean()
+    DeltaHours(Directory(tmp_path)).clean()
 
     assert (old.exists(), young.exists()) == (False, True)
     assert seen(tmp_path, DELTA) == Counter([0])
@@ -361,8 +363,8 @@ def test_files_of_batches_that_were_cut_short_are_vacuumed_and_nothing_else(
 def test_what_cannot_be_compacted_says_why(tmp_path: Path) -> None:
     (tmp_path / "_spark_metadata").mkdir()
 
-    for path in (str(tmp_path), "s3a://bucket/captured"):
-        with pytest.raises(CannotCompact, match="begun by this version"):
+    for path in (str(tmp_path), "hdfs://name/captured"):
+        with pytest.raises(CannotCompact, match="own file sink"):
             compactable(path)
     # Spark makes it when it has started.
     assert compactable(str(tmp_path / "absent")) is None
@@ -390,7 +392,7 @@ def test_rows_of_many_hours_are_written_with_few_files_open(tmp_path: Path) -> N
 
 def test_nothing_was_captured_where_nothing_is(tmp_path: Path) -> None:
     assert captured_form(str(tmp_path)) is None
-    assert captured_form("s3a://bucket/captured") is None
+    assert captured_form("hdfs://name/captured") is None
 
 
 _FILES: Final = st.lists(st.integers(0, TARGET_BYTES), max_size=12)
@@ -454,7 +456,7 @@ def test_a_table_that_an_earlier_version_has_begun_goes_on_with_the_columns_that
     compacted = compact(table, LATER_MS, lambda: False)
 
     assert compacted.files_before == 3
-    files = [parquet.read_table(file) for file in captured_files(tmp_path, form)]
+    files = [parquet.read_table(file) for file in captured_files(Directory(tmp_path), form)]
     [rows] = [file.select(["sequence_number", "amqp"]).to_pylist() for file in files]
     assert sorted((row["sequence_number"], row["amqp"]) for row in rows) == [
         (1, None),

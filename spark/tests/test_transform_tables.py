@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 
 from shardbus_spark.tables.bare import BareTable
 from shardbus_spark.tables.delta import DeltaForm
+from shardbus_spark.tables.files import Directory
 from shardbus_spark.tables.form import DELTA, PARQUET, Form
 from shardbus_spark.tables.reading import captured_files
 from shardbus_spark.tables.writing import arrow_schema, write_hours
@@ -49,7 +50,11 @@ def rows(*prices: float | None) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("form", [PARQUET, DELTA])
 def test_a_batch_is_taken_once_and_read_with_its_columns(tmp_path: Path, form: str) -> None:
-    table: Form = BareTable(tmp_path) if form == PARQUET else DeltaForm(tmp_path, SCHEMA)
+    table: Form = (
+        BareTable(Directory(tmp_path))
+        if form == PARQUET
+        else DeltaForm(Directory(tmp_path), SCHEMA)
+    )
 
     def commit(batch: int, *prices: float | None) -> bool:
         written = write_hours(
@@ -59,7 +64,7 @@ def test_a_batch_is_taken_once_and_read_with_its_columns(tmp_path: Path, form: s
 
     assert [commit(0, 1.5, None), commit(1, 2.25), commit(1, 2.25)] == [True, True, False]
 
-    files = captured_files(tmp_path, form)
+    files = captured_files(Directory(tmp_path), form)
     found = pa.concat_tables(parquet.ParquetFile(file).read() for file in files).to_pylist()
     assert sorted((row["price"] or 0, row["dear"], row["day"]) for row in found) == [
         (price, True, date(2026, 1, 31)) for price in (0, 1.5, 2.25)

@@ -34,7 +34,7 @@ def local_session(
 ) -> SparkSession:
     """The session of this process, created if there is none yet; `conf` overrides the defaults.
 
-    Names in `conf` may have underscores for dots: `spark_ui_enabled`.
+    Names in `conf` without a dot may have underscores for dots: `spark_ui_enabled`.
     """
     os.environ["JAVA_HOME"] = str(java_home())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -46,6 +46,6 @@ def local_session(
     }
     for name, value in (conf or {}).items():
         shown = str(value).lower() if isinstance(value, bool) else str(value)
-        settings[name.replace("_", ".")] = shown
+        settings[name if "." in name else name.replace("_", ".")] = shown
     builder = SparkSession.builder.appName(app_name).master(master or f"local[{cores},{ATTEMPTS}]")
     return builder.config(map=settings).getOrCreate()

@@ -2,14 +2,13 @@
 
 Exactly once: a batch is a fixed range of claims, the table takes each batch of a query once, and
 messages leave the bus only afterwards. `shardbus_spark.tables` defines the table: Parquet files
-that anybody can read, or Delta. Where files cannot be renamed, as in object stores, and in
-directories begun by an earlier version, Spark's own file sink is used.
+that anybody can read, Delta or Iceberg, in a directory or in an object store. Where only Spark can
+write, and in what an earlier version has begun, Spark's own file sink is used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as column
@@ -22,18 +21,11 @@ from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.pipelines.driver import Run
 from shardbus_spark.pipelines.events import say
 from shardbus_spark.pipelines.streaming import run_stream, source, started
-from shardbus_spark.tables.delta import need_delta
-from shardbus_spark.tables.form import (
-    DELTA,
-    DELTA_LOG,
-    PARQUET,
-    SINK_LOG,
-    SPARK,
-    captured_form,
-    local_directory,
-)
+from shardbus_spark.pipelines.targets import check_writable, has_numbers, table_path
+from shardbus_spark.tables.files import OBJECT_SCHEMES, Files, files_at
+from shardbus_spark.tables.form import DELTA_LOG, ICEBERG_LOG, PARQUET, SINK_LOG, SPARK, form_of
 from shardbus_spark.tables.layout import CHECKPOINT, PARTITIONS
-from shardbus_spark.tables.sink import TableSink
+from shardbus_spark.tables.sink import TableSink, need_form
 
 
 def run(run: Run) -> bool:
@@ -53,69 +45,67 @@ def start_capture(
 ) -> StreamingQuery:
     """The query that captures; `options` are those of the source."""
     stream = source(spark, definition, options)
-    directory = local_directory(definition.path)
-    if directory is None or captured_form(definition.path) == SPARK:
+    files = files_at(definition.path)
+    if files is None or form_of(files) == SPARK:
         return started(_to_files(stream, definition), definition, is_once)
     spark.dataSource.register(TableSink)
-    return started(_to_table(stream, definition, directory.absolute()), definition, is_once)
+    return started(_to_table(stream, definition, table_path(definition)), definition, is_once)
 
 
 def check_path(definition: Definition) -> None:
     """OptionError for an unusable location, as far as this machine can see it."""
-    directory = local_directory(definition.path)
-    if definition.text("format") == DELTA:
-        need_delta()
-        if directory is None:
-            raise OptionError(
-                f"path is {definition.path}; format delta needs a directory that all nodes share"
-            )
-    if directory is None:
+    form = definition.text("format")
+    need_form(form)
+    files = files_at(definition.path)
+    if files is None and form != PARQUET:
+        raise OptionError(
+            f"path is {definition.path}; format {form} needs a directory that all nodes share, or "
+            f"an object store ({', '.join(OBJECT_SCHEMES)})"
+        )
+    if files is None:
         return
-    if not definition.spark_master:
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OptionError(f"path {directory} cannot be written to: {error.strerror}") from error
-    _check_table(directory, definition)
+    check_writable(files, definition)
+    _check_table(files, definition)
 
 
-def _check_table(directory: Path, definition: Definition) -> None:
-    form = captured_form(definition.path)
-    if form is None and (directory / DELTA_LOG).exists():
-        raise OptionError(f"path {directory} is a Delta table that was not made by a capture")
-    if form is None or (form == SPARK and not _has_files(directory / SINK_LOG)):
+def _check_table(files: Files, definition: Definition) -> None:
+    form = form_of(files)
+    if form is None:
+        for log, whose in ((DELTA_LOG, "a Delta"), (ICEBERG_LOG, "an Iceberg")):
+            if files.has_directory(log):
+                raise OptionError(
+                    f"path {files.location} is {whose} table that was not made by a capture"
+                )
+        return
+    if form == SPARK and not has_numbers(files, SINK_LOG):
         return
     wanted = definition.text("format")
     if form != wanted and (form, wanted) != (SPARK, PARQUET):
         raise OptionError(
-            f"path {directory} was captured as {form}, not {wanted}: choose another path"
+            f"path {files.location} was captured as {form}, not {wanted}: choose another path"
         )
     # A table skips batch numbers that it has: with a new checkpoint these begin again, and their
     # messages would be removed from the bus and written nowhere.
-    if not _has_files(directory / CHECKPOINT / "offsets"):
+    if not has_numbers(files, f"{CHECKPOINT}/offsets"):
         raise OptionError(
-            f"path {directory} has captured data without its {CHECKPOINT}: continuing there "
+            f"path {files.location} has captured data without its {CHECKPOINT}: continuing there "
             "would lose messages. Restore the checkpoint, or choose another path"
         )
 
 
 def _has_begun(definition: Definition) -> bool:
     """Whether a batch may be under way, as far as this machine can see."""
-    directory = local_directory(definition.path)
-    return directory is None or any((directory / CHECKPOINT / "offsets").glob("[0-9]*"))
+    files = files_at(definition.path)
+    return files is None or has_numbers(files, f"{CHECKPOINT}/offsets")
 
 
-def _has_files(directory: Path) -> bool:
-    return directory.is_dir() and any(file.name.isdigit() for file in directory.iterdir())
-
-
-def _to_table(stream: DataFrame, definition: Definition, directory: Path) -> DataStreamWriter:
+def _to_table(stream: DataFrame, definition: Definition, path: str) -> DataStreamWriter:
     return (
         stream.writeStream.format(TableSink.name())
-        .option("path", str(directory))
+        .option("path", path)
         .option("entity", definition.entity)
         .option("form", definition.text("format"))
-        .option("checkpointLocation", str(directory / CHECKPOINT))
+        .option("checkpointLocation", f"{path}/{CHECKPOINT}")
     )
 
 

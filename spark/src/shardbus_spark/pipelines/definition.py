@@ -34,6 +34,8 @@ class Definition:
         self.entity = self.text("entity")
         self.path = self.text("path")
         self.spark_master = self.text("spark_master")
+        # Empty for a kind without a working directory.
+        self.work = self.text("work") if "work" in members else ""
 
     def text(self, name: str) -> str:
         value = self._members[name]

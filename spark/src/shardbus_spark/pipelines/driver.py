@@ -48,6 +48,8 @@ TARGET_TOKEN: Final = "SHARDBUS_TARGET_TOKEN"
 _OPTIONS: Final = (ENDS_WITH_STDIN, FINISH)
 # The tokens for further entities that a pipeline reads: a JSON object of tokens by entity.
 ENTITY_TOKENS: Final = "SHARDBUS_ENTITY_TOKENS"
+# Settings of Spark that the operator of the bus gives to all pipelines: a JSON list of NAME=VALUE.
+SPARK_CONF: Final = "SHARDBUS_SPARK_CONF"
 _LOCAL: Final = re.compile(r"local\[(\d+)")
 
 
@@ -133,12 +135,33 @@ def entity_tokens_from(environment: Mapping[str, str]) -> dict[str, str]:
     return {str(entity): str(token) for entity, token in found.items()}
 
 
+def spark_conf_from(environment: Mapping[str, str]) -> dict[str, str]:
+    """The settings of Spark: the operator's, and before them what object stores at an endpoint of
+    their own need; OptionError when they cannot be read.
+    """
+    try:
+        found: object = json.loads(environment.get(SPARK_CONF, "[]"))
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all("=" in str(one) for one in found):
+        raise OptionError(f"{SPARK_CONF} must be a JSON list of settings NAME=VALUE")
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    conf = {"spark.hadoop.fs.s3a.endpoint.region": region} if region else {}
+    if environment.get("AWS_ENDPOINT_URL"):
+        # The keys and the endpoint itself are taken from the environment by Spark.
+        conf["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    for one in found:
+        name, _, value = str(one).partition("=")
+        conf[name.strip()] = value.strip()
+    return conf
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Run:
     """A running definition. `access` has the options for address and credential of the entity that
     it reads, `target_access` those of the entity that it sends to, and `entity_tokens` the tokens
-    of further entities that it reads.
+    of further entities that it reads. `spark_conf` are settings of Spark.
     """
 
     definition: Definition
@@ -146,6 +169,7 @@ class Run:
     stopping: Stopping
     target_access: Mapping[str, str] = field(default_factory=dict)
     entity_tokens: Mapping[str, str] = field(default_factory=dict)
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
 
     def access_to(self, entity: str) -> Mapping[str, str]:
         """The options for a further entity that is read."""
@@ -156,6 +180,7 @@ class Run:
         from pyspark.sql import SparkSession
 
         import shardbus_spark
+        from shardbus_spark.pipelines.targets import check_reachable
 
         name, master = self.definition.name, self.definition.spark_master
         if master.startswith("sc://"):
@@ -165,7 +190,12 @@ class Run:
             return spark
         cores = _LOCAL.match(master)
         conf = {"spark_sql_shuffle_partitions": cores.group(1)} if cores else {}
-        return shardbus_spark.session(f"shardbus pipeline {name}", master=master, **conf)
+        spark = shardbus_spark.session(
+            f"shardbus pipeline {name}", master=master, **{**conf, **self.spark_conf}
+        )
+        for place in (self.definition.path, self.definition.work):
+            check_reachable(spark, place)
+        return spark
 
 
 def _run(definition: Definition, environment: Mapping[str, str], stopping: Stopping) -> bool:
@@ -174,7 +204,8 @@ def _run(definition: Definition, environment: Mapping[str, str], stopping: Stopp
     run: Callable[[Run], bool] = kind.run
     access, target_access = access_from(environment), target_access_from(environment)
     tokens = entity_tokens_from(environment)
-    return run(Run(definition, access, stopping, target_access, tokens))
+    conf = spark_conf_from(environment)
+    return run(Run(definition, access, stopping, target_access, tokens, conf))
 
 
 def end_with_stdin() -> None:

@@ -11,10 +11,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
 from typing import Final, final
 
-from pyarrow import parquet
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -26,11 +24,12 @@ from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.pipelines.driver import Run
 from shardbus_spark.pipelines.events import Say, Teller, error_text, say
 from shardbus_spark.pipelines.streaming import LAST_WORD_S, follow, started
-from shardbus_spark.tables.delta import need_delta
-from shardbus_spark.tables.form import DELTA, check_form, local_directory, read_state
+from shardbus_spark.pipelines.targets import has_numbers, table_path, target_files
+from shardbus_spark.tables.files import Directory, Files, files_at
+from shardbus_spark.tables.form import check_form, read_state
 from shardbus_spark.tables.hourly import Hourly
-from shardbus_spark.tables.layout import CHECKPOINT
-from shardbus_spark.tables.reading import captured_files
+from shardbus_spark.tables.layout import CHECKPOINT, SUFFIX
+from shardbus_spark.tables.reading import captured_files, schema_of
 from shardbus_spark.tables.sink import TableSink
 
 RECORDS: Final = "records"
@@ -56,7 +55,7 @@ def run(run: Run) -> bool:
     spark.streams.addListener(teller)
     try:
         if not stopping.told.is_set():
-            with compacting(definition, say, str(root / RECORDS)), figuring(root, say):
+            with compacting(definition, say, f"{root}/{RECORDS}"), figuring(root, say):
                 query = start_lifecycle(spark, definition, run.access, definition.flag("once"))
                 say({"event": "running"})
                 follow(query, stopping)
@@ -74,7 +73,7 @@ def start_lifecycle(
     spark: SparkSession, definition: Definition, access: Mapping[str, str], is_once: bool
 ) -> StreamingQuery:
     """The query that takes records; `access` has the options for address and credential."""
-    place = checked_root(definition) / RECORDS
+    place = f"{checked_root(definition)}/{RECORDS}"
     spark.dataSource.register(TableSink)
     rows = (
         spark.readStream.format("shardbus")
@@ -85,63 +84,66 @@ def start_lifecycle(
     )
     writer = (
         rows.writeStream.format(TableSink.name())
-        .option("path", str(place))
+        .option("path", place)
         .option("entity", definition.entity)
         .option("form", definition.text("format"))
         .option("timeColumn", RECORDED)
-        .option("checkpointLocation", str(place / CHECKPOINT))
+        .option("checkpointLocation", f"{place}/{CHECKPOINT}")
     )
     return started(writer, definition, is_once)
 
 
-def checked_root(definition: Definition) -> Path:
-    """The directory of the pipeline; OptionError for an unusable one."""
-    directory = local_directory(definition.path)
-    if directory is None:
-        raise OptionError(
-            f"path is {definition.path}; lifecycle records need a directory that all nodes share"
-        )
-    if definition.text("format") == DELTA:
-        need_delta()
-    records = directory.absolute() / RECORDS
-    try:
-        records.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(f"path {directory} cannot be written to: {error.strerror}") from error
+def checked_root(definition: Definition) -> str:
+    """The directory or URL of the pipeline; OptionError for an unusable one."""
+    target_files(definition, "a table of lifecycle records")
+    root = table_path(definition)
+    records = _records_of(root)
+    if isinstance(records, Directory):
+        records.root.mkdir(parents=True, exist_ok=True)
     state = read_state(records)
     check_form(records, state, definition.text("format"))
     _check_columns(records, None if state is None else state.form)
     # A table skips batch numbers that it has: with a new checkpoint these begin again.
-    if state is not None and not any((records / CHECKPOINT / "offsets").glob("[0-9]*")):
+    if state is not None and not has_numbers(records, f"{CHECKPOINT}/offsets"):
         raise OptionError(
-            f"path {records} has records without its {CHECKPOINT}: continuing there would lose "
-            "records. Restore the checkpoint, or choose another path"
+            f"path {records.location} has records without its {CHECKPOINT}: continuing there "
+            "would lose records. Restore the checkpoint, or choose another path"
         )
-    return directory.absolute()
+    return root
 
 
-def _check_columns(records: Path, form: str | None) -> None:
+def _records_of(root: str) -> Files:
+    files = files_at(f"{root}/{RECORDS}")
+    assert files is not None, "checked before"
+    return files
+
+
+def _check_columns(records: Files, form: str | None) -> None:
     """OptionError for a directory with a table of something else."""
     if form is not None:
-        files = captured_files(records, form)
+        paths = captured_files(records, form)
     else:
         # Records become visible only with their table, so these are of another writer.
-        files = [str(file) for file in islice(records.glob("[!_.]*/**/*.parquet"), 1)]
-    if not files:
+        found = (file.name for file in records.names("") if file.name[0] not in "_.")
+        named = (f"{records.location}/{name}" for name in found if name.endswith(SUFFIX))
+        paths = [*islice(named, 1)]
+    if not paths:
         return
-    lacking = [name for name in IDENTITY if name not in parquet.read_schema(files[0]).names]
+    lacking = [name for name in IDENTITY if name not in schema_of(records, paths[0]).names]
     if form is None or lacking:
         what = f"without the column {lacking[0]}" if lacking else "of another writer"
         raise OptionError(
-            f"path {records} has a table {what}, not the lifecycle records of a pipeline: choose "
-            "another path"
+            f"path {records.location} has a table {what}, not the lifecycle records of a pipeline: "
+            "choose another path"
         )
 
 
 @contextmanager
-def figuring(root: Path, tell: Say) -> Iterator[None]:
+def figuring(root: str, tell: Say) -> Iterator[None]:
     """Compute the figures of each hour in the background, and of all hours at the end."""
-    figurer = Figurer(Hourly(root / RECORDS, root), tell)
+    beside = files_at(root)
+    assert beside is not None, "checked before"
+    figurer = Figurer(Hourly(_records_of(root), beside), tell)
     thread = threading.Thread(target=figurer.run, daemon=True)
     thread.start()
     try:

@@ -18,7 +18,8 @@ from shardbus_spark.rules.view import VIEW, with_view
 from shardbus_spark.schema import COLUMNS, EXTRA_COLUMNS, WRITTEN, check_written
 from shardbus_spark.tables import captured_form, read_captured
 from shardbus_spark.tables.delta import open_delta
-from shardbus_spark.tables.form import DELTA, DELTA_LOG, PARQUET, local_directory
+from shardbus_spark.tables.files import files_at
+from shardbus_spark.tables.form import DELTA, DELTA_LOG, ICEBERG, PARQUET
 
 AS_JSON: Final = "json"
 TIME_COLUMN: Final = "enqueued_time"
@@ -38,6 +39,12 @@ def read_table(spark: SparkSession, definition: Definition) -> DataFrame:
     form = definition.text("format") or PARQUET
     if form == DELTA:
         return _read_delta(spark, definition.path)
+    if form == ICEBERG:
+        raise OptionError(
+            f"path {definition.path} has no Iceberg table of a pipeline; tables of other writers "
+            "are not read, because their deletes and renames are not known here: export one to "
+            "Parquet"
+        )
     reader = spark.read.format(form)
     if form == "csv":
         reader = reader.option("header", True)
@@ -54,9 +61,9 @@ def read_table(spark: SparkSession, definition: Definition) -> DataFrame:
 
 def _read_delta(spark: SparkSession, path: str) -> DataFrame:
     """A Delta table of another writer, by the files in its log."""
-    root = local_directory(path)
-    if root is None or not (root / DELTA_LOG).is_dir():
-        raise OptionError(f"there is no Delta table at {path} in a directory of this machine")
+    root = files_at(path)
+    if root is None or not root.has_directory(DELTA_LOG):
+        raise OptionError(f"there is no Delta table at {path}, as far as this machine can see")
     found = open_delta(root)
     # With these features the files alone are not the table: rows are deleted, or columns renamed.
     for feature in found.protocol().reader_features or ():
@@ -68,7 +75,7 @@ def _read_delta(spark: SparkSession, path: str) -> DataFrame:
     files = found.file_uris()
     if not files:
         raise OptionError(f"the Delta table at {path} is empty")
-    return spark.read.option("basePath", str(root)).parquet(*files)
+    return spark.read.option("basePath", root.location).parquet(*files)
 
 
 def selected(table: DataFrame, definition: Definition) -> DataFrame:

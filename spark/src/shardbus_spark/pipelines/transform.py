@@ -7,11 +7,9 @@ number of the batch, a table by its record. Messages leave the source only after
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final, Protocol
 
 import pyarrow as pa
-from pyarrow import parquet
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -27,17 +25,11 @@ from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.pipelines.driver import Run
 from shardbus_spark.pipelines.events import say
 from shardbus_spark.pipelines.streaming import run_stream, source, started
+from shardbus_spark.pipelines.targets import has_numbers, table_path, target_files
 from shardbus_spark.schema import WRITTEN, check_written
-from shardbus_spark.tables.delta import need_delta
-from shardbus_spark.tables.form import (
-    DELTA,
-    PARQUET,
-    captured_form,
-    check_form,
-    local_directory,
-    read_state,
-)
-from shardbus_spark.tables.reading import captured_files
+from shardbus_spark.tables.files import Files, files_at
+from shardbus_spark.tables.form import DELTA, check_form, form_of, read_state
+from shardbus_spark.tables.reading import captured_files, schema_of
 from shardbus_spark.tables.sink import TableSink
 from shardbus_spark.tables.writing import arrow_schema
 
@@ -129,18 +121,8 @@ def check_target(definition: Definition) -> None:
         raise OptionError("a transform needs either target, an entity, or path, a table")
     if not definition.path:
         return
-    form, directory = definition.text("format"), local_directory(definition.path)
-    if form == DELTA:
-        need_delta()
-    if directory is None:
-        raise OptionError(
-            f"path is {definition.path}; a transform needs a directory that all nodes share"
-        )
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OptionError(f"path {directory} cannot be written to: {error.strerror}") from error
-    check_form(directory, read_state(directory), form)
+    files = target_files(definition, "a transform")
+    check_form(files, read_state(files), definition.text("format"))
 
 
 def with_json(rows: DataFrame, definition: Definition) -> DataFrame:
@@ -206,12 +188,12 @@ def with_row_as_body(results: DataFrame) -> DataFrame:
 
 
 def _to_table(results: DataFrame, definition: Definition) -> DataStreamWriter:
-    directory = local_directory(definition.path)
-    assert directory is not None, "checked before"
-    _check_columns(directory, arrow_schema(results.schema))
+    files = files_at(table_path(definition))
+    assert files is not None, "checked before"
+    _check_columns(files, arrow_schema(results.schema))
     return (
         results.writeStream.format(TableSink.name())
-        .option("path", str(directory.absolute()))
+        .option("path", files.location)
         .option("entity", definition.entity)
         .option("form", definition.text("format"))
     )
@@ -219,21 +201,22 @@ def _to_table(results: DataFrame, definition: Definition) -> DataStreamWriter:
 
 def _has_begun(definition: Definition) -> bool:
     """Whether a batch may be under way, as far as this machine can see."""
-    directory = local_directory(definition.text("work"))
-    return directory is None or any((directory / CHECKPOINT / "offsets").glob("[0-9]*"))
+    files = files_at(definition.text("work"))
+    return files is None or has_numbers(files, f"{CHECKPOINT}/offsets")
 
 
-def _check_columns(directory: Path, made: pa.Schema) -> None:
+def _check_columns(files: Files, made: pa.Schema) -> None:
     """OptionError for a column that the table has with another type. Delta checks its own."""
-    if captured_form(str(directory)) != PARQUET:
+    form = form_of(files)
+    if form is None or form == DELTA:
         return
-    files = captured_files(directory, PARQUET)
-    there = parquet.read_schema(files[0]) if files else pa.schema([])
+    paths = captured_files(files, form)
+    there = schema_of(files, paths[0]) if paths else pa.schema([])
     for name in set(made.names) & set(there.names):
         has, gets = _family(there.field(name).type), _family(made.field(name).type)
         if has != gets:
             raise OptionError(
-                f"the table at {directory} has the column {name} with the type {has}, and the "
+                f"the table at {files.location} has the column {name} with the type {has}, and the "
                 f"results have it with {gets}: cast the column, or use another path"
             )
 

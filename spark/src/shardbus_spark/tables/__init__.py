@@ -1,8 +1,9 @@
-"""Tables that capture writes: Parquet files by entity, date and hour, exactly once, also as Delta.
+"""Tables that pipelines write: Parquet files by entity, date and hour, exactly once, also as Delta
+or Iceberg, in directories and object stores.
 
 `read_captured` returns what a capture has written as a DataFrame; a stream writes through `sink`,
-with a form for bare Parquet and one for Delta, and `compaction` merges files. Nothing here knows
-pipelines, and delta-rs is imported only for Delta tables.
+with a form for each of these, and `compaction` merges files. `files` says where a table is. Nothing
+here knows pipelines, and the libraries of a form or a store are imported only where it is used.
 """
 
 from shardbus_spark.tables.form import captured_form

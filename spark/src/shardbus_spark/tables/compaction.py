@@ -11,7 +11,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, Protocol, final
@@ -24,17 +23,13 @@ from shardbus_spark.tables.bare import settle
 from shardbus_spark.tables.delta import is_delta, open_delta
 from shardbus_spark.tables.durable import sync, turn
 from shardbus_spark.tables.exchange import can_exchange, exchange
-from shardbus_spark.tables.form import (
-    DELTA,
-    PARQUET,
-    SPARK,
-    captured_form,
-    local_directory,
-    read_state,
-    table_turn,
-)
+from shardbus_spark.tables.files import Directory, Files, files_at
+from shardbus_spark.tables.form import DELTA, ICEBERG, PARQUET, SPARK, form_of, read_state
+from shardbus_spark.tables.iceberg import need_iceberg
+from shardbus_spark.tables.iceberg_hours import IcebergHours
+from shardbus_spark.tables.iceberg_metadata import is_iceberg
 from shardbus_spark.tables.layout import OWN, SUFFIX, Hour, files_in, hour_from, hours_in
-from shardbus_spark.tables.planning import TARGET_BYTES, HourFile, Merge, plan
+from shardbus_spark.tables.planning import TARGET_BYTES, Compacted, HourFile, Merge, plan
 from shardbus_spark.tables.writing import FileWriter, with_columns
 
 COMPACTING: Final = f"{OWN}/compacting"
@@ -46,25 +41,6 @@ VACUUM_HOURS: Final = 7 * 24
 COMMIT_EVERY: Final = timedelta(seconds=30)
 
 IsTold = Callable[[], bool]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """The result of a compaction."""
-
-    hours: int = 0
-    files_before: int = 0
-    files_after: int = 0
-    size_bytes: int = 0
-
-    def plus(self, other: Compacted) -> Compacted:
-        return Compacted(
-            self.hours + other.hours,
-            self.files_before + other.files_before,
-            self.files_after + other.files_after,
-            self.size_bytes + other.size_bytes,
-        )
 
 
 class CannotCompact(ShardbusError):
@@ -88,19 +64,25 @@ class Compactable(Protocol):
 
 def compactable(path: str) -> Compactable | None:
     """None when nothing was captured yet; CannotCompact, with the reason, when it is impossible."""
-    root, form = local_directory(path), captured_form(path)
-    if root is None or form == SPARK:
-        raise CannotCompact(
-            "only tables that were begun by this version, in a directory on the driver's "
-            "machine, are compacted"
-        )
+    files = files_at(path)
+    form = None if files is None else form_of(files)
+    if files is None or form == SPARK:
+        raise CannotCompact("tables that Spark's own file sink writes are not compacted")
     if form == DELTA:
-        return DeltaHours(root) if is_delta(root) else None
+        return DeltaHours(files) if is_delta(files) else None
+    if form == ICEBERG:
+        need_iceberg()
+        return IcebergHours(files) if is_iceberg(files) else None
     if form != PARQUET:
         return None
-    if not can_exchange(root / OWN):
-        raise CannotCompact(f"the file system of {root} cannot exchange directories in one step")
-    return BareHours(root)
+    if not isinstance(files, Directory):
+        raise CannotCompact(
+            "bare Parquet files in an object store are not compacted, because no step replaces "
+            "several objects at once: choose the format delta or iceberg to have few files"
+        )
+    if not can_exchange(files.root / OWN):
+        raise CannotCompact(f"the file system of {path} cannot exchange directories in one step")
+    return BareHours(files)
 
 
 def compact(table: Compactable, now_ms: int, is_told: IsTold) -> Compacted:
@@ -116,8 +98,8 @@ def compact(table: Compactable, now_ms: int, is_told: IsTold) -> Compacted:
 class BareHours:
     """The hours of bare Parquet."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, files: Directory) -> None:
+        self._files, self._root = files, files.root
 
     def hours(self) -> Iterator[tuple[Hour, Sequence[HourFile]]]:
         for hour, directory in hours_in(self._root):
@@ -153,16 +135,16 @@ class BareHours:
             os.link(file, new / file.name)
         if _rows(files_in(new)) != _rows(before):
             raise ShardbusError(f"{directory} was not compacted: rows would be lost or duplicated")
-        sync([new, new.parent])
+        sync([*files_in(new), new, new.parent])
         if not self._exchange(directory, before, new):
             return None
         return Compacted(1, len(merged), made, merge.size_bytes)
 
     def _exchange(self, directory: Path, before: Sequence[Path], new: Path) -> bool:
-        with table_turn(self._root):
-            state = read_state(self._root)
+        with self._files.turn():
+            state = read_state(self._files)
             if state is not None:
-                settle(self._root, state)
+                settle(self._files, state)
             if files_in(directory) != before:
                 return False
             exchange(directory, new)
@@ -182,6 +164,7 @@ def _described(file: Path) -> HourFile:
 def _merged(files: Sequence[Path], directory: Path, is_told: IsTold) -> int | None:
     """How many files now have all rows; None when it was told to end."""
     made = 0
+    written = directory
     writer: FileWriter | None = None
     schema = pa.unify_schemas([parquet.read_schema(file) for file in files])
     for file in files:
@@ -191,14 +174,11 @@ def _merged(files: Sequence[Path], directory: Path, is_told: IsTold) -> int | No
                     return None
                 if writer is None:
                     name = f"compact-{files[0].stem.removeprefix('compact-')[:48]}-{made:04}"
-                    writer = FileWriter(
-                        directory / f"{name}-{uuid.uuid4().hex[:8]}{SUFFIX}",
-                        schema,
-                        ROW_GROUP_BYTES,
-                    )
+                    written = directory / f"{name}-{uuid.uuid4().hex[:8]}{SUFFIX}"
+                    writer = FileWriter(written, schema, ROW_GROUP_BYTES)
                     made += 1
                 writer.put(with_columns(pa.Table.from_batches([batch]), schema))
-        if writer is not None and writer.file.stat().st_size >= TARGET_BYTES:
+        if writer is not None and written.stat().st_size >= TARGET_BYTES:
             writer.close()
             writer = None
     if writer is not None:
@@ -210,11 +190,11 @@ def _merged(files: Sequence[Path], directory: Path, is_told: IsTold) -> int | No
 class DeltaHours:
     """The hours of a Delta table."""
 
-    def __init__(self, root: Path) -> None:
-        self._root = root
+    def __init__(self, files: Files) -> None:
+        self._files = files
 
     def hours(self) -> Iterator[tuple[Hour, Sequence[HourFile]]]:
-        actions = pa.table(open_delta(self._root).get_add_actions(flatten=True)).to_pylist()
+        actions = pa.table(open_delta(self._files).get_add_actions(flatten=True)).to_pylist()
         found: dict[Hour, list[HourFile]] = {}
         for action in actions:
             date, hour = str(action["partition.date"]), str(action["partition.hour"])
@@ -227,7 +207,7 @@ class DeltaHours:
 
         hour = merge.hour
         try:
-            told = open_delta(self._root).optimize.compact(
+            told = open_delta(self._files).optimize.compact(
                 partition_filters=[
                     ("entity", "=", hour.entity),
                     ("date", "=", hour.date),
@@ -244,4 +224,4 @@ class DeltaHours:
 
     def clean(self) -> None:
         # Readers and replays may use their lists of files for this long.
-        open_delta(self._root).vacuum(VACUUM_HOURS, dry_run=False, full=True)
+        open_delta(self._files).vacuum(VACUUM_HOURS, dry_run=False, full=True)

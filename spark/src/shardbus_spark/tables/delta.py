@@ -10,13 +10,12 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
 from shardbus_spark.errors import OptionError, Unavailable
-from shardbus_spark.tables.durable import make_directory, sync
+from shardbus_spark.tables.files import Files, NewFile, store_options
 from shardbus_spark.tables.form import (
     DELTA,
     DELTA_LOG,
@@ -25,8 +24,8 @@ from shardbus_spark.tables.form import (
     batch_fingerprint,
     check_owner,
     check_repeat,
+    discard_unless,
     read_state,
-    table_turn,
     write_state,
 )
 from shardbus_spark.tables.layout import PARTITIONS, SUFFIX, Hour
@@ -51,43 +50,51 @@ _PARTITION_FIELDS: Final = (
 class DeltaForm:
     """The form `delta`; `schema` is that of the files, and is needed to commit."""
 
-    def __init__(self, root: Path, schema: pa.Schema) -> None:
-        self.root = root
+    def __init__(self, files: Files, schema: pa.Schema) -> None:
+        self.files = files
         self._schema = schema
 
-    def place(self, batch: int, hour: Hour) -> Path:
-        directory = self.root / hour.directory
-        make_directory(directory, self.root)
-        return directory / f"part-{batch:010}-{uuid.uuid4().hex}{SUFFIX}"
+    def place(self, batch: int, hour: Hour) -> NewFile:
+        return self.files.new(f"{hour.directory}/part-{batch:010}-{uuid.uuid4().hex}{SUFFIX}")
 
     def commit(self, query: str, batch: int, files: Sequence[WrittenFile]) -> bool:
         from deltalake.exceptions import CommitFailedError
 
-        with table_turn(self.root):
+        with self.files.turn():
             self._own(query)
             # Others may write the log, too: compaction, and other users of the table.
             for _attempt in range(ATTEMPTS_MAX):
-                table = open_delta(self.root)
+                table = open_delta(self.files)
                 known = table.transaction_version(query)
                 if batch <= (NO_BATCH if known is None else known):
-                    check_repeat(
-                        self.root, batch, batch_fingerprint(files), self._fingerprints(table)
-                    )
-                    self.discard(files)
-                    return False
+                    return self._is_mine(table, batch, files)
                 try:
                     self.append(self._widened(table), query, batch, files)
                 except CommitFailedError:
                     continue
                 return True
         raise Unavailable(
-            f"other writers keep changing {self.root}: batch {batch} cannot be committed. Start "
-            "the capture again later"
+            f"other writers keep changing {self.files.location}: batch {batch} cannot be "
+            "committed. Start the pipeline again later"
         )
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
-        for file in files:
-            Path(file.path).unlink(missing_ok=True)
+        discard_unless(self.files, files, self._paths)
+
+    def _paths(self) -> list[str]:
+        return open_delta(self.files).file_uris() if is_delta(self.files) else []
+
+    def _is_mine(self, table: DeltaTable, batch: int, files: Sequence[WrittenFile]) -> bool:
+        """Whether the table has the batch with these very files: the answer to an append that
+        succeeded may have been lost. Files of another attempt are removed.
+        """
+        known = self._fingerprints(table)
+        check_repeat(self.files.location, batch, batch_fingerprint(files), known)
+        there = set(table.file_uris())
+        if any(file.path in there for file in files):
+            return True
+        self.files.remove([self.files.named(file.path) for file in files])
+        return False
 
     def append(
         self, table: DeltaTable, query: str, batch: int, files: Sequence[WrittenFile]
@@ -97,7 +104,7 @@ class DeltaForm:
         """
         from deltalake import CommitProperties, Transaction
 
-        sync({Path(file.path).parent for file in files})
+        self.files.persist([self.files.named(file.path) for file in files])
         table.create_write_transaction(
             [self._action(file) for file in files],
             "append",
@@ -121,17 +128,18 @@ class DeltaForm:
     def _own(self, query: str) -> None:
         from deltalake import DeltaTable, Schema
 
-        state = read_state(self.root)
-        check_owner(self.root, state, DELTA, query)
+        state = read_state(self.files)
+        check_owner(self.files, state, DELTA, query)
         if state is None:
-            write_state(self.root, State(DELTA, query, NO_BATCH))
-        if not is_delta(self.root):
+            write_state(self.files, State(DELTA, query, NO_BATCH))
+        if not is_delta(self.files):
             schema = pa.schema([*self._schema, *_PARTITION_FIELDS])
             DeltaTable.create(
-                str(self.root),
+                self.files.location,
                 Schema.from_arrow(schema),
                 mode="ignore",
                 partition_by=list(PARTITIONS),
+                storage_options=store_options(),
             )
 
     def _widened(self, table: DeltaTable) -> DeltaTable:
@@ -145,18 +153,18 @@ class DeltaForm:
             return table
         table.alter.add_columns(missing)
         self._sync_log()
-        return open_delta(self.root)
+        return open_delta(self.files)
 
     def _sync_log(self) -> None:
-        log = self.root / DELTA_LOG
-        sync([max(log.glob("*.json")), log])
+        entries = [file.name for file in self.files.names(DELTA_LOG)]
+        self.files.persist_content(max(name for name in entries if name.endswith(".json")))
 
     def _action(self, file: WrittenFile) -> AddAction:
         from deltalake.transaction import AddAction
 
         hour = file.hour
         return AddAction(
-            path=str(Path(file.path).relative_to(self.root)),
+            path=self.files.named(file.path),
             size=file.size_bytes,
             partition_values={
                 "entity": hour.entity,
@@ -179,16 +187,16 @@ def need_delta() -> None:
         ) from error
 
 
-def is_delta(root: Path) -> bool:
+def is_delta(files: Files) -> bool:
     """Whether there is a table: a crash can leave a log without its first entry."""
     from deltalake import DeltaTable
 
-    return DeltaTable.is_deltatable(str(root))
+    return DeltaTable.is_deltatable(files.location, store_options())
 
 
-def open_delta(root: Path) -> DeltaTable:
+def open_delta(files: Files) -> DeltaTable:
     """The table as it is now; OptionError when delta-rs is not installed."""
     need_delta()
     from deltalake import DeltaTable
 
-    return DeltaTable(str(root))
+    return DeltaTable(files.location, storage_options=store_options())

@@ -37,7 +37,8 @@ def make_directory(directory: Path, root: Path) -> None:
 
 def replace_file(file: Path, content: bytes) -> None:
     """Replace a file atomically; one caller at a time."""
-    aside = file.with_name(f"{file.name}.new")
+    # Readers of a directory skip names that begin with an underscore.
+    aside = file.with_name(f"_{file.name}.new")
     aside.write_bytes(content)
     sync([aside])
     aside.rename(file)

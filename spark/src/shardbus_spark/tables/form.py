@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Protocol, final
-from urllib.parse import unquote, urlsplit
 
 from shardbus_spark.errors import BatchDiffers, OptionError, ShardbusError
-from shardbus_spark.tables.durable import make_directory, replace_file, turn
+from shardbus_spark.tables.files import Directory, Files, NewFile, files_at
 from shardbus_spark.tables.fingerprint import fingerprint_of
 from shardbus_spark.tables.layout import OWN, Hour
 from shardbus_spark.tables.writing import WrittenFile
 
 PARQUET: Final = "parquet"
 DELTA: Final = "delta"
+ICEBERG: Final = "iceberg"
+FORMS: Final = (PARQUET, DELTA, ICEBERG)
 SPARK: Final = "spark"
 SINK_LOG: Final = "_spark_metadata"
 DELTA_LOG: Final = "_delta_log"
+ICEBERG_LOG: Final = "metadata"
 NO_BATCH: Final = -1
 FINGERPRINTS_MAX: Final = 16
 """Batches of a table whose fingerprints are kept."""
 
-_STATE: Final = "state.json"
-_LOCK: Final = "lock"
+STATE: Final = f"{OWN}/state.json"
 _VERSION: Final = 1
 
 
 class Form(Protocol):
     """How the batches of one query become a table."""
 
-    def place(self, batch: int, hour: Hour) -> Path:
+    def place(self, batch: int, hour: Hour) -> NewFile:
         """Where a task is to write a new file, which no reader sees yet."""
 
     def commit(self, query: str, batch: int, files: Sequence[WrittenFile]) -> bool:
@@ -44,14 +43,15 @@ class Form(Protocol):
         """
 
     def discard(self, files: Sequence[WrittenFile]) -> None:
-        """Remove files that no commit has."""
+        """Remove files of a failed attempt, except those that the table has all the same."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class State:
     """The one record of a table; `moves` are the files of its last batch, from and to, and
-    `fingerprints` those of the last batches, the oldest first.
+    `fingerprints` those of the last batches, the oldest first. `version` is that of the record
+    which was read.
     """
 
     form: str
@@ -59,34 +59,33 @@ class State:
     batch: int
     moves: tuple[tuple[str, str], ...] = ()
     fingerprints: tuple[tuple[int, str], ...] = ()
-
-
-def local_directory(path: str) -> Path | None:
-    """None for a URL elsewhere."""
-    parts = urlsplit(path)
-    if parts.scheme == "file":
-        return Path(unquote(parts.path))
-    return None if parts.scheme else Path(path)
+    version: str = field(default="", compare=False)
 
 
 def captured_form(path: str) -> str | None:
-    """ "parquet", "delta" or "spark" (Spark's own file sink); None where nothing was captured, as
-    far as this machine can see.
+    """ "parquet", "delta", "iceberg" or "spark" (Spark's own file sink); None where nothing was
+    captured, as far as this machine can see.
     """
-    root = local_directory(path)
-    if root is None:
-        return None
-    if (root / SINK_LOG).is_dir():
+    files = files_at(path)
+    return None if files is None else form_of(files)
+
+
+def form_of(files: Files) -> str | None:
+    """The form of what was captured to these files."""
+    if files.has_directory(SINK_LOG):
         return SPARK
-    state = read_state(root)
+    state = read_state(files)
     return None if state is None else state.form
 
 
-def read_state(root: Path) -> State | None:
+def read_state(files: Files) -> State | None:
     """None when no batch was ever committed."""
-    file = root / OWN / _STATE
+    there = files.read(STATE)
+    if there is None:
+        return None
+    file = f"{files.location}/{STATE}"
     try:
-        found = json.loads(file.read_bytes())
+        found = json.loads(there.content)
         if found["version"] != _VERSION:
             raise ShardbusError(
                 f"{file} is of version {found['version']}: this version of shardbus-spark is too "
@@ -94,15 +93,16 @@ def read_state(root: Path) -> State | None:
             )
         moves = tuple((str(source), str(target)) for source, target in found["moves"])
         known = tuple((int(batch), str(told)) for batch, told in found.get("fingerprints", ()))
-        return State(str(found["form"]), str(found["query"]), int(found["batch"]), moves, known)
-    except FileNotFoundError:
-        return None
+        form, query, batch = str(found["form"]), str(found["query"]), int(found["batch"])
+        return State(form, query, batch, moves, known, there.version)
     except (ValueError, KeyError, TypeError) as error:
         raise ShardbusError(f"{file} is damaged ({error}): restore it from a copy") from error
 
 
-def write_state(root: Path, state: State) -> None:
-    """The decision: on return it is durable."""
+def write_state(files: Files, state: State) -> None:
+    """The decision: on return it is durable. Conflict if another process has replaced the version
+    that the state names.
+    """
     said = {
         "version": _VERSION,
         "form": state.form,
@@ -111,30 +111,47 @@ def write_state(root: Path, state: State) -> None:
         "moves": state.moves,
         "fingerprints": state.fingerprints,
     }
-    make_directory(root / OWN, root)
-    replace_file(root / OWN / _STATE, json.dumps(said).encode())
+    files.replace(STATE, json.dumps(said).encode(), state.version)
 
 
-def check_form(root: Path, state: State | None, form: str) -> None:
-    """OptionError when a directory has something else."""
+def check_form(files: Files, state: State | None, form: str) -> None:
+    """OptionError when there is something else."""
     if state is None:
-        for log in (SINK_LOG, DELTA_LOG):
-            if (root / log).exists():
-                raise OptionError(f"path {root} has a {log} of another writer: choose another path")
+        for log in (SINK_LOG, DELTA_LOG, ICEBERG_LOG):
+            if files.has_directory(log):
+                raise OptionError(
+                    f"path {files.location} has a {log} of another writer: choose another path"
+                )
     elif state.form != form:
         raise OptionError(
-            f"path {root} has a table in the form {state.form}, not {form}: choose another path"
+            f"path {files.location} has a table in the form {state.form}, not {form}: choose "
+            "another path"
         )
 
 
-def check_owner(root: Path, state: State | None, form: str, query: str) -> None:
+def check_owner(files: Files, state: State | None, form: str, query: str) -> None:
     """OptionError when a query cannot write this table: batches that it skips would be lost."""
-    check_form(root, state, form)
+    check_form(files, state, form)
     if state is not None and state.query != query:
         raise OptionError(
-            f"path {root} was captured with another checkpoint: continuing there would lose "
-            "or duplicate messages. Restore the checkpoint, or choose another path"
+            f"path {files.location} was captured with another checkpoint: continuing there "
+            "would lose or duplicate messages. Restore the checkpoint, or choose another path"
         )
+
+
+def discard_unless(
+    files: Files, written: Sequence[WrittenFile], known: Callable[[], Iterable[str]]
+) -> None:
+    """Remove files that are not among these paths.
+
+    Spark aborts a batch also when its commit has failed, and a failed commit is unknown: the table
+    may have the files. In a store it may even get them later, by a request that nobody waits for
+    any more, so nothing is removed there: a later batch or a vacuum does it.
+    """
+    if isinstance(files, Directory):
+        with files.turn():
+            kept = set(known())
+        files.remove([files.named(file.path) for file in written if file.path not in kept])
 
 
 def batch_fingerprint(files: Sequence[WrittenFile]) -> str:
@@ -142,24 +159,14 @@ def batch_fingerprint(files: Sequence[WrittenFile]) -> str:
     return fingerprint_of(sum(file.rows for file in files), [file.digest for file in files])
 
 
-def check_repeat(root: Path, batch: int, told: str, known: Mapping[int, str]) -> None:
+def check_repeat(location: str, batch: int, told: str, known: Mapping[int, str]) -> None:
     """BatchDiffers when a table has a batch of this number but not with these rows; `known` are the
     kept fingerprints, none if an earlier version last wrote the table.
     """
     if known and known.get(batch) != told:
         raise BatchDiffers(
-            f"path {root} already has batch {batch}, and these rows are not known to be the "
+            f"path {location} already has batch {batch}, and these rows are not known to be the "
             "same, as after a checkpoint was restored or copied: treating the batch as done "
             "would lose them. Nothing was written. Restore the checkpoint that wrote the "
             "table, or capture to another path with a new checkpoint"
         )
-
-
-@contextmanager
-def table_turn(root: Path, *, is_shared: bool = False) -> Iterator[None]:
-    """A process that commits or exchanges files is alone; readers share."""
-    lock = root / OWN / _LOCK
-    if not is_shared:
-        make_directory(lock.parent, root)
-    with turn(lock, is_shared=is_shared):
-        yield

@@ -7,21 +7,19 @@ whatever was interrupted, and compaction, which changes no records, changes noth
 
 from __future__ import annotations
 
-import os
+import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final, final
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 
-from shardbus_spark.tables.durable import make_directory, sync
-from shardbus_spark.tables.form import captured_form
-from shardbus_spark.tables.layout import HOUR_MS, Hour, hour_from
+from shardbus_spark.tables.files import Files
+from shardbus_spark.tables.form import form_of
+from shardbus_spark.tables.layout import HOUR_MS, Hour, hour_of
 from shardbus_spark.tables.reading import captured_files
 
 HOURS: Final = "hours"
@@ -79,7 +77,7 @@ _KEY_SCHEMA: Final = pa.schema(_KEY_TYPES)
 class Hourly:
     """The figures of one table of records, in `hours` and `keys` beside it."""
 
-    def __init__(self, records: Path, beside: Path) -> None:
+    def __init__(self, records: Files, beside: Files) -> None:
         self._records = records
         self._beside = beside
         # The number of rows of each file that was read; a file never changes.
@@ -99,29 +97,34 @@ class Hourly:
         return updated
 
     def _hours(self) -> Iterator[tuple[Hour, list[str]]]:
-        form = captured_form(str(self._records))
+        form = form_of(self._records)
         if form is None:
             return
         found: dict[Hour, list[str]] = {}
-        for file in captured_files(self._records, form):
-            parts = [part.partition("=")[2] for part in Path(file).parts[-4:-1]]
-            found.setdefault(hour_from(unquote(parts[0]), parts[1], parts[2]), []).append(file)
+        for path in captured_files(self._records, form):
+            name = self._records.named(path)
+            hour = hour_of(name)
+            if hour is not None:
+                found.setdefault(hour, []).append(name)
         known = {file for files in found.values() for file in files}
         self._rows = {file: rows for file, rows in self._rows.items() if file in known}
         yield from sorted(found.items())
 
     def _rows_of(self, file: str) -> int:
         if file not in self._rows:
-            self._rows[file] = parquet.read_metadata(file).num_rows
+            self._rows[file] = parquet.read_metadata(self._records.open(file)).num_rows
         return self._rows[file]
 
-    def _place(self, table: str, hour: Hour) -> Path:
-        return self._beside / table / f"{hour.date}T{hour.hour:02}.parquet"
+    def _place(self, table: str, hour: Hour) -> str:
+        return f"{table}/{hour.date}T{hour.hour:02}.parquet"
 
     def _computed(self, hour: Hour) -> int:
         """The number of records from which the figures of an hour were made; 0 without figures."""
         try:
-            metadata = parquet.read_schema(self._place(HOURS, hour)).metadata or {}
+            there = self._beside.read(self._place(HOURS, hour))
+            if there is None:
+                return 0
+            metadata = parquet.read_schema(io.BytesIO(there.content)).metadata or {}
         except (OSError, pa.ArrowInvalid):
             return 0
         told = metadata.get(_ROWS, b"0")
@@ -130,16 +133,23 @@ class Hourly:
     def _compute(self, hour: Hour, files: Sequence[str], rows: int) -> None:
         figures = Figures()
         for file in files:
-            with parquet.ParquetFile(file) as opened:
+            with parquet.ParquetFile(self._records.open(file)) as opened:
                 for batch in opened.iter_batches(columns=_READ, use_threads=False):
                     figures.add(pa.Table.from_batches([batch]))
         whose = {"entity": hour.entity, "hour": datetime.fromtimestamp(_start_s(hour), UTC)}
         keys = [{**whose, **row} for row in figures.hot_keys()]
         hours = [{**whose, **row} for row in figures.rows()]
-        _replace(self._place(KEYS, hour), self._beside, pa.Table.from_pylist(keys, _KEY_SCHEMA))
+        self._replace(self._place(KEYS, hour), pa.Table.from_pylist(keys, _KEY_SCHEMA))
         # Last: it says that the hour is complete.
         table = pa.Table.from_pylist(hours, _SCHEMA.with_metadata({_ROWS: str(rows).encode()}))
-        _replace(self._place(HOURS, hour), self._beside, table)
+        self._replace(self._place(HOURS, hour), table)
+
+    def _replace(self, name: str, table: pa.Table) -> None:
+        """Replace a file as a whole; readers of the directory skip the name that it has before."""
+        content = io.BytesIO()
+        parquet.write_table(table, content)
+        there = self._beside.read(name)
+        self._beside.replace(name, content.getvalue(), "" if there is None else there.version)
 
 
 @final
@@ -268,13 +278,3 @@ def _times(name: str, durations: Mapping[int, int]) -> dict[str, object]:
 
 def _start_s(hour: Hour) -> int:
     return hour.number * HOUR_MS // 1000
-
-
-def _replace(file: Path, root: Path, table: pa.Table) -> None:
-    """Replace a file as a whole; readers of the directory skip the name that it has before."""
-    make_directory(file.parent, root)
-    aside = file.with_name(f"_{file.name}.{os.getpid()}")
-    parquet.write_table(table, aside)
-    sync([aside])
-    aside.rename(file)
-    sync([file.parent])

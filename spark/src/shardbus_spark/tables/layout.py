@@ -51,6 +51,18 @@ def hour_from(entity: str, date: str, hour: str) -> Hour:
     return Hour(entity, int(start.timestamp()) * 1000 // HOUR_MS)
 
 
+def hour_of(name: str) -> Hour | None:
+    """The hour of a Parquet file by its name in the table; None for other files."""
+    parts = [part.partition("=") for part in name.split("/")[:-1]]
+    if tuple(part[0] for part in parts) != PARTITIONS or not name.endswith(SUFFIX):
+        return None
+    try:
+        return hour_from(unquote(parts[0][2]), parts[1][2], parts[2][2])
+    except ValueError:
+        # A directory of another program; its contents are ignored.
+        return None
+
+
 def hours_in(root: Path) -> Iterator[tuple[Hour, Path]]:
     """The hours of a table, in order, by its directories."""
     for directory in sorted(root.glob("entity=*/date=*/hour=*")):

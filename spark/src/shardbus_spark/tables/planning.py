@@ -40,6 +40,25 @@ class Merge:
         return sum(file.size_bytes for file in self.files)
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """The result of a compaction."""
+
+    hours: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    size_bytes: int = 0
+
+    def plus(self, other: Compacted) -> Compacted:
+        return Compacted(
+            self.hours + other.hours,
+            self.files_before + other.files_before,
+            self.files_after + other.files_after,
+            self.size_bytes + other.size_bytes,
+        )
+
+
 def is_closed(hour: Hour, files: Iterable[HourFile], now_ms: int) -> bool:
     """Whether an hour is over, and nothing was added to it for a while."""
     changed_at_ms = max((file.changed_at_ms for file in files), default=0)

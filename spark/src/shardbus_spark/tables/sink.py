@@ -18,15 +18,25 @@ from pyspark.sql.types import StructType
 from shardbus_spark.errors import OptionError, ShardbusError
 from shardbus_spark.options import Values
 from shardbus_spark.tables.bare import BareTable
-from shardbus_spark.tables.delta import DeltaForm
-from shardbus_spark.tables.form import DELTA, PARQUET, Form, check_form, local_directory, read_state
+from shardbus_spark.tables.delta import DeltaForm, need_delta
+from shardbus_spark.tables.files import Directory, Files, files_at
+from shardbus_spark.tables.form import (
+    DELTA,
+    FORMS,
+    ICEBERG,
+    PARQUET,
+    Form,
+    check_form,
+    read_state,
+)
+from shardbus_spark.tables.iceberg import IcebergForm, iceberg_rows, need_iceberg
 from shardbus_spark.tables.writing import TIME, WrittenFile, arrow_schema, write_hours
 
 NAME: Final = "shardbus_table"
 OPTIONS: Final[dict[str, str]] = {
-    "path": "directory of the table, the same on every node",
+    "path": "directory of the table, the same on every node, or the URL of one in an object store",
     "entity": "name of the source entity in the table's directories",
-    "form": "parquet or delta",
+    "form": "parquet, delta or iceberg",
     "timeColumn": "column whose hour selects the directory; enqueued_time by default",
 }
 
@@ -48,17 +58,41 @@ class TableSink(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         values = Values(self.options, OPTIONS)
-        path, form = values.text("path"), values.choice("form", (PARQUET, DELTA), PARQUET)
-        root = local_directory(path)
-        if not path or root is None or not root.is_absolute():
-            raise OptionError(f"path is {path!r}; it must be an absolute directory")
+        path, form = values.text("path"), values.choice("form", FORMS, PARQUET)
+        files = files_at(path) if path else None
+        if files is None or (isinstance(files, Directory) and not files.root.is_absolute()):
+            raise OptionError(
+                f"path is {path!r}; it must be an absolute directory, or a URL of an object store "
+                "as s3a://bucket/orders"
+            )
         if overwrite:
             raise OptionError("outputMode('complete') is not supported: use 'append'")
-        check_form(root, read_state(root), form)
+        check_form(files, read_state(files), form)
         time = values.text("timeColumn") or TIME
-        rows = arrow_schema(schema, time)
-        table = BareTable(root) if form == PARQUET else DeltaForm(root, rows)
+        rows = rows_of_form(form, arrow_schema(schema, time))
+        table = table_of(files, form, rows, time)
         return TableWriter(table, rows, values.text("entity"), time)
+
+
+def rows_of_form(form: str, rows: pa.Schema) -> pa.Schema:
+    """The schema of the files of a form."""
+    return iceberg_rows(rows) if form == ICEBERG else rows
+
+
+def table_of(files: Files, form: str, rows: pa.Schema, time: str = TIME) -> Form:
+    """A table of this form; OptionError when its library is missing."""
+    need_form(form)
+    if form == PARQUET:
+        return BareTable(files)
+    return DeltaForm(files, rows) if form == DELTA else IcebergForm(files, rows, time)
+
+
+def need_form(form: str) -> None:
+    """OptionError when a library is missing that the form needs."""
+    if form == DELTA:
+        need_delta()
+    elif form == ICEBERG:
+        need_iceberg()
 
 
 class TableWriter(DataSourceStreamArrowWriter):

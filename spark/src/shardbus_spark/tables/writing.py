@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, final
+from typing import BinaryIO, Final, final
 
 import pyarrow as pa
 import pyarrow.compute as compute
@@ -15,7 +15,7 @@ import pyarrow.parquet as parquet
 from pyspark.sql.types import StructType
 
 from shardbus_spark.errors import OptionError, ShardbusError
-from shardbus_spark.tables.durable import sync
+from shardbus_spark.tables.files import NewFile
 from shardbus_spark.tables.fingerprint import digest_of
 from shardbus_spark.tables.layout import HOUR_MS, Hour
 
@@ -41,7 +41,8 @@ _TYPES: Final[dict[str, pa.DataType]] = {
     "date": pa.date32(),
 }
 
-Placed = Callable[[Hour], Path]
+Placed = Callable[[Hour], NewFile]
+_Opened = dict[Hour, tuple["FileWriter", NewFile]]
 
 
 @final
@@ -96,29 +97,31 @@ def write_hours(
     are durable on return.
     """
     written: list[WrittenFile] = []
-    opened: dict[Hour, FileWriter] = {}
+    opened: _Opened = {}
     for batch in batches:
         for number, rows in _by_hour(pa.Table.from_batches([batch]).cast(schema), time):
             hour = Hour(entity, number)
-            writer = opened.pop(hour, None)
-            if writer is None:
+            pair = opened.pop(hour, None)
+            if pair is None:
                 if len(opened) == HOURS_OPEN_MAX:
                     written.append(_closed(opened, next(iter(opened))))
-                writer = FileWriter(placed(hour), schema, ROW_GROUP_BYTES)
+                new = placed(hour)
+                pair = FileWriter(new.sink, schema, ROW_GROUP_BYTES), new
             # At the end: the hour that was not written to for longest is closed first.
-            opened[hour] = writer
+            opened[hour] = pair
+            writer = pair[0]
             writer.put(rows)
             writer.digest += digest_of(rows)
     written.extend([_closed(opened, hour) for hour in list(opened)])
     return written
 
 
-def _closed(opened: dict[Hour, FileWriter], hour: Hour) -> WrittenFile:
-    writer = opened.pop(hour)
+def _closed(opened: _Opened, hour: Hour) -> WrittenFile:
+    writer, new = opened.pop(hour)
     metadata = writer.close()
-    size_bytes = writer.file.stat().st_size
+    size_bytes = new.finish()
     told = json.dumps(statistics(metadata))
-    return WrittenFile(str(writer.file), hour, metadata.num_rows, size_bytes, told, writer.digest)
+    return WrittenFile(new.path, hour, metadata.num_rows, size_bytes, told, writer.digest)
 
 
 def _by_hour(rows: pa.Table, time: str) -> Iterator[tuple[int, pa.Table]]:
@@ -143,11 +146,11 @@ def _by_hour(rows: pa.Table, time: str) -> Iterator[tuple[int, pa.Table]]:
 class FileWriter:
     """One Parquet file; rows are held until they are worth a row group."""
 
-    def __init__(self, file: Path, schema: pa.Schema, row_group_bytes: int) -> None:
-        self.file = file
+    def __init__(self, sink: Path | BinaryIO, schema: pa.Schema, row_group_bytes: int) -> None:
+        self._sink = sink
         self._schema = schema
         self._row_group_bytes = row_group_bytes
-        self._writer = parquet.ParquetWriter(file, schema, compression=COMPRESSION)
+        self._writer = parquet.ParquetWriter(sink, schema, compression=COMPRESSION)
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         # The digest of all rows.
@@ -160,11 +163,10 @@ class FileWriter:
             self._flush()
 
     def close(self) -> parquet.FileMetaData:
-        """The metadata of the file, which is durable."""
+        """The metadata of the file, which is whole but perhaps not durable."""
         self._flush()
         self._writer.close()
-        sync([self.file])
-        return parquet.read_metadata(self.file)
+        return parquet.read_metadata(self._sink)
 
     def _flush(self) -> None:
         if self._held:

@@ -45,7 +45,7 @@ class Backfill(Task, kw_only=True, frozen=True):
         ),
     ] = ""
     format: Annotated[
-        Literal["", "parquet", "delta"],
+        Literal["", "parquet", "delta", "iceberg"],
         told("Format of the table; from_pipeline determines it."),
     ] = ""
     since: Since = field(default="", name=FROM)

@@ -30,12 +30,15 @@ RENEW_MS: Final = 20 * 3600 * 1000
 @final
 @dataclass(frozen=True, slots=True)
 class DriverAccess:
-    """The address of the bulk lane, and the rule that signs for it."""
+    """The address of the bulk lane, the rule that signs for it, and the operator's settings of
+    Spark, NAME=VALUE.
+    """
 
     url: str
     ca_file: str
     key_name: str
     key: str
+    spark_conf: tuple[str, ...] = ()
 
     def environment(
         self, definition: Definition, inherited: Mapping[str, str], now_ms: int
@@ -61,6 +64,9 @@ class DriverAccess:
                 for entity in task.more_entities
             }
             own["SHARDBUS_ENTITY_TOKENS"] = json.dumps(tokens)
+        if self.spark_conf:
+            # Not in the definition, which users see.
+            own["SHARDBUS_SPARK_CONF"] = json.dumps(self.spark_conf)
         if self.ca_file:
             own["SHARDBUS_TLS_CA"] = self.ca_file
         return {**kept, **own}
@@ -79,6 +85,7 @@ def access_to_lane(settings: Settings, key_name: str) -> DriverAccess:
         str((settings.data_dir / "tls" / "ca.pem").absolute()) if has_own_authority else "",
         key_name,
         settings.sas_key,
+        settings.spark_conf,
     )
 
 

@@ -68,7 +68,7 @@ class Replay(Selecting, kw_only=True, frozen=True):
         option("Replay the data of this capture, instead of a --path.", metavar="NAME"),
     ] = ""
     format: Annotated[
-        Literal["", "parquet", "delta", "json", "csv"],
+        Literal["", "parquet", "delta", "iceberg", "json", "csv"],
         told("Format of the table; by default that of the capture, or parquet."),
     ] = ""
     since: Since = field(default="", name=FROM)

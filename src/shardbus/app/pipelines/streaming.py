@@ -19,8 +19,11 @@ DEAD_LETTERS: Final = "/$deadletterqueue"
 
 
 Format = Annotated[
-    Literal["parquet", "delta"],
-    option("Format of the files; tables are written as parquet or delta.", note="default: parquet"),
+    Literal["parquet", "delta", "iceberg"],
+    option(
+        "Format of the table: parquet, delta or iceberg.",
+        note="default: parquet",
+    ),
 ]
 Once = Annotated[
     bool,

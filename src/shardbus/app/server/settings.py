@@ -85,6 +85,13 @@ TABLE: Final[tuple[Setting, ...]] = (
         "machine.",
     ),
     Setting(
+        "spark_conf",
+        Kind.TEXTS,
+        "",
+        "Setting of Spark for pipelines, NAME=VALUE, as in "
+        "spark.jars.packages=org.apache.hadoop:hadoop-aws:3.5.0.",
+    ),
+    Setting(
         "pipeline_code",
         Kind.TEXT,
         "",
@@ -257,6 +264,7 @@ class Settings:
     backup_dir: Path
     capture_dir: str
     spark_master: str
+    spark_conf: tuple[str, ...]
     pipeline_code: str
     store: str
     brokers: int
@@ -400,6 +408,7 @@ class _Gathered:
             backup_dir=Path(self._text("backup_dir") or Path(self._text("data_dir"), "backups")),
             capture_dir=self._text("capture_dir"),
             spark_master=self._text("spark_master"),
+            spark_conf=self._texts("spark_conf"),
             pipeline_code=self._text("pipeline_code"),
             store=self._text("store"),
             brokers=self._number("brokers"),
@@ -435,6 +444,7 @@ class _Gathered:
         self._take_key_file()
         self._check_key()
         self._check_store()
+        self._check_spark_conf()
         self._check_certificate()
         self._check_sign_in()
         if not self._text("host"):
@@ -471,6 +481,11 @@ class _Gathered:
                 f"the development key is public, so it cannot be used on {host}: give your "
                 "own key with --sas-key-file, or listen on 127.0.0.1",
             )
+
+    def _check_spark_conf(self) -> None:
+        for text in self._texts("spark_conf"):
+            if not text.partition("=")[1]:
+                self._refuse("spark_conf", f"{text!r} is not NAME=VALUE")
 
     def _check_store(self) -> None:
         store = self._text("store")

@@ -1,0 +1,165 @@
+"""The metadata of an Iceberg table that needs no catalogue, in files of numbered versions.
+
+`metadata/vN.metadata.json` is version N, and is created only where there is none: that is the
+commit. A hint names a version from which the last one is found; it may be late after a crash.
+Imported only when PyIceberg is installed.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Final, cast, final
+
+from shardbus_spark.errors import ShardbusError
+from shardbus_spark.tables.files import Conflict, Files
+from shardbus_spark.tables.form import ICEBERG_LOG
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+    from pyiceberg.table.metadata import TableMetadata
+
+HINT: Final = f"{ICEBERG_LOG}/version-hint.text"
+_VERSION: Final = re.compile(rf"{ICEBERG_LOG}/v(\d+)\.metadata\.json$")
+
+
+def metadata_name(version: int) -> str:
+    """The file of a version of the metadata."""
+    return f"{ICEBERG_LOG}/v{version}.metadata.json"
+
+
+def version_of(name: str) -> int | None:
+    """None for another file."""
+    found = _VERSION.search(name)
+    return int(found.group(1)) if found else None
+
+
+def is_iceberg(files: Files) -> bool:
+    """Whether there is a table: a crash can leave a record without it."""
+    return last_metadata(files) is not None
+
+
+def last_metadata(files: Files) -> tuple[int, bytes] | None:
+    """The last version of the metadata, and its content."""
+    hint = files.read(HINT)
+    version = int(hint.content) if hint is not None and hint.content.strip().isdigit() else 1
+    there = files.read(metadata_name(version))
+    if there is None:
+        # The hint is so old that its version was removed, or there is no table.
+        listed = (version_of(file.name) for file in files.names(ICEBERG_LOG))
+        version = max((number for number in listed if number is not None), default=0)
+        there = files.read(metadata_name(version)) if version else None
+    found: tuple[int, bytes] | None = None
+    while there is not None:
+        found = version, there.content
+        version += 1
+        there = files.read(metadata_name(version))
+    return found
+
+
+def write_metadata(files: Files, version: int, metadata: TableMetadata) -> None:
+    """The commit of a version, durable on return; Conflict when there is one of this number."""
+    files.create(metadata_name(version), metadata.model_dump_json(exclude_none=True).encode())
+    there = files.read(HINT)
+    try:
+        files.replace(HINT, str(version).encode(), "" if there is None else there.version)
+    except Conflict:
+        # A later commit has written its own.
+        return
+
+
+def open_iceberg(files: Files) -> Table:
+    """The table as it is now; its commits create the next version of the metadata."""
+    from pyiceberg.catalog.noop import NoopCatalog
+    from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
+    from pyiceberg.table import CommitTableResponse, Table
+    from pyiceberg.table.metadata import TableMetadataUtil
+    from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
+
+    class NumberedVersions(NoopCatalog):
+        """The catalogue of this one table."""
+
+        def commit_table(
+            self,
+            table: Table,
+            requirements: tuple[TableRequirement, ...],
+            updates: tuple[TableUpdate, ...],
+        ) -> CommitTableResponse:
+            for requirement in requirements:
+                requirement.validate(table.metadata)
+            made = update_table_metadata(
+                table.metadata, updates, metadata_location=table.metadata_location
+            )
+            version = (version_of(table.metadata_location) or 0) + 1
+            write_metadata(files, version, made)
+            location = f"{files.location}/{metadata_name(version)}"
+            return CommitTableResponse.model_construct(metadata=made, metadata_location=location)
+
+    class OneFile(InputFile, OutputFile):
+        """A file of the table, to be read or written."""
+
+        def __len__(self) -> int:
+            with _opened(files, self.location) as opened:
+                return opened.seek(0, io.SEEK_END)
+
+        def exists(self) -> bool:
+            return files.read(files.named(self.location)) is not None
+
+        def open(self, seekable: bool = True) -> InputStream:
+            return cast("InputStream", _opened(files, self.location))
+
+        def to_input_file(self) -> InputFile:
+            return self
+
+        def create(self, overwrite: bool = False) -> OutputStream:
+            return cast("OutputStream", _Written(files, self.location))
+
+    class TableFiles(FileIO):
+        """Where the library reads and writes manifests, and reads the footers of files."""
+
+        def new_input(self, location: str) -> InputFile:
+            return OneFile(location)
+
+        def new_output(self, location: str) -> OutputFile:
+            return OneFile(location)
+
+        def delete(self, location: str | InputFile | OutputFile) -> None:
+            path = location if isinstance(location, str) else location.location
+            files.remove([files.named(path)])
+
+    found = last_metadata(files)
+    if found is None:
+        raise ShardbusError(f"there is no Iceberg table at {files.location}")
+    version, content = found
+    location = f"{files.location}/{metadata_name(version)}"
+    metadata = TableMetadataUtil.parse_raw(content.decode())
+    return Table(("table",), metadata, location, TableFiles(), NumberedVersions("files"))
+
+
+def _opened(files: Files, location: str) -> BinaryIO:
+    opened = files.open(files.named(location))
+    return opened if not hasattr(opened, "open") else cast("BinaryIO", opened.open("rb"))
+
+
+@final
+class _Written(io.BytesIO):
+    """A small file that is written as a whole when it is closed."""
+
+    def __init__(self, files: Files, location: str) -> None:
+        super().__init__()
+        self._files = files
+        self._location = location
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if not self.closed:
+            self._files.create(self._files.named(self._location), self.getvalue())
+        super().close()

@@ -1,0 +1,181 @@
+"""Tables in an object store, where nothing is renamed and nothing is locked (P4, P8, P11)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Final, Protocol, TypeVar, TypeVarTuple
+
+import pytest
+from spark.tests.killed_objects import URL, kill_commits, lose_answers, refuse_midway
+from spark.tests.object_server import (
+    BUCKET,
+    KEY_NAME,
+    SECRET,
+    ObjectServer,
+    environment,
+)
+from spark.tests.object_steps import commit_and_compact, messages_of_errors, two_writers
+
+from shardbus_spark.errors import OptionError
+from shardbus_spark.pipelines.capture import check_path
+from shardbus_spark.pipelines.definition import Definition, read_definition
+from shardbus_spark.pipelines.driver import SPARK_CONF, spark_conf_from
+from shardbus_spark.pipelines.transform import check_target
+from shardbus_spark.tables.form import FORMS, ICEBERG, PARQUET
+
+Told = TypeVar("Told")
+Given = TypeVarTuple("Given")
+
+
+class Run(Protocol):
+    """Calls a function elsewhere."""
+
+    def __call__(self, act: Callable[[*Given], Told], *arguments: *Given) -> Told: ...
+
+
+@pytest.fixture
+def apart() -> Iterator[Run]:
+    """Runs a function in a process of its own: the libraries do not outlive a fork."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as own_process:
+
+        def run(act: Callable[[*Given], Told], *arguments: *Given) -> Told:
+            return own_process.submit(act, *arguments).result()
+
+        yield run
+
+
+@pytest.fixture
+def store() -> Iterator[ObjectServer]:
+    with ObjectServer().running() as store, environment(store.environment()):
+        yield store
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_batch_that_is_killed_at_any_request_is_there_once_after_the_next_run(
+    apart: Run, form: str
+) -> None:
+    """P4: with another number of tasks; and meanwhile nobody sees a row twice."""
+    requests = apart(kill_commits, form)
+
+    assert requests > 20
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_write_whose_answer_is_lost_is_known_to_have_been_done(apart: Run, form: str) -> None:
+    """P4: the library repeats it, and is told of a conflict with its own write."""
+    writes = apart(lose_answers, form)
+
+    assert writes > 5
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_store_that_fails_midway_is_told_and_the_next_attempt_goes_on(
+    apart: Run, form: str
+) -> None:
+    """P4: nothing is lost."""
+    apart(refuse_midway, form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_batches_are_taken_once_and_compacted_and_nothing_is_left(
+    apart: Run, store: ObjectServer, form: str
+) -> None:
+    """P4: repeated, with other rows, of another query, and in another form."""
+    told = apart(commit_and_compact, f"s3a://{BUCKET}/captured/{form}", form)
+
+    assert told == {
+        "taken": [True, True, True, False],
+        "differs": f"path s3a://{BUCKET}/captured/{form} already has batch 2",
+        "owner": "was captured with another checkpoint",
+        "form": f"in the form {form}",
+        "rows": [0, 1, 2, 7, 8, 9],
+        "files": 5 if form == PARQUET else 1,
+        "after": [0, 1, 2, 7, 8, 9, 33],
+    }
+    assert not store.keys(f"captured/{form}/_shardbus/staged")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_of_two_drivers_with_one_batch_one_writes_it(
+    apart: Run, store: ObjectServer, form: str
+) -> None:
+    """P4: no lock keeps them apart, only the conditions of the store."""
+    assert apart(two_writers, f"s3a://{BUCKET}/{form}", form) == [1, 2, 3, 4]
+
+
+def test_stores_that_refuse_are_named_and_no_secret_is(apart: Run, store: ObjectServer) -> None:
+    told = apart(messages_of_errors, store.environment())
+
+    assert "there is no bucket absent" in told["bucket"]
+    assert "the store refuses access to" in told["key"] and "AWS_ACCESS_KEY_ID" in told["key"]
+    assert "does not do what" in told["nobody"]
+    assert not any(SECRET in text or KEY_NAME in text for text in told.values())
+
+
+def test_a_store_travels_to_tasks_without_credentials(apart: Run, store: ObjectServer) -> None:
+    """P4: each node has its own; a pickled writer has none."""
+    import pickle
+
+    from shardbus_spark.tables.files import files_at
+
+    pickled = pickle.dumps(files_at(URL))
+
+    assert SECRET.encode() not in pickled and KEY_NAME.encode() not in pickled
+    assert pickle.loads(pickled).location == URL
+
+
+def _definition(kind: str, path: str, form: str) -> Definition:
+    return read_definition(
+        {
+            "kind": kind,
+            "name": "archive",
+            "entity": "orders",
+            "path": path,
+            "format": form,
+            **({} if kind == "capture" else {"query": "SELECT 1", "work": "/tmp/work"}),
+        }
+    )
+
+
+def test_every_kind_takes_every_form_in_a_store(apart: Run, store: ObjectServer) -> None:
+    for form in FORMS:
+        check_path(_definition("capture", URL, form))
+        check_target(_definition("sql", URL, form))
+
+    with pytest.raises(OptionError, match="there is no bucket absent"):
+        check_path(_definition("capture", "s3a://absent/captured", PARQUET))
+
+
+@pytest.mark.parametrize(
+    ("module", "form", "extra"),
+    [("obstore.store", PARQUET, "objects"), ("pyiceberg", ICEBERG, "iceberg")],
+)
+def test_without_a_library_it_is_said_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, module: str, form: str, extra: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+
+    with pytest.raises(OptionError, match=rf"shardbus-spark\[{extra}\]"):
+        check_path(_definition("capture", URL, form))
+
+
+def test_settings_of_spark_come_from_the_operator_and_follow_the_endpoint() -> None:
+    endpoint: Final = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_REGION": "north"}
+
+    assert spark_conf_from({}) == {}
+    assert spark_conf_from(endpoint) == {
+        "spark.hadoop.fs.s3a.endpoint.region": "north",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+    }
+    told = {**endpoint, SPARK_CONF: '["spark.hadoop.fs.s3a.endpoint.region=a=b"]'}
+    assert spark_conf_from(told)["spark.hadoop.fs.s3a.endpoint.region"] == "a=b"
+    for wrong in ("{", "{}", '["spark.ui"]'):
+        with pytest.raises(OptionError, match=SPARK_CONF):
+            spark_conf_from({SPARK_CONF: wrong})
