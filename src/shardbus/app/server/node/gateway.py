@@ -113,6 +113,7 @@ async def serve_cluster(  # noqa: PLR0913 - the parts of a gateway
                 data_dir=settings.data_dir,
                 clock=clock,
                 shared=definitions,
+                gateway=name,
             ),
             hooks=ReadyLine(settings),
             cluster=found.view,
