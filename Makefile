@@ -44,7 +44,7 @@ LINTERS := build/linters
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run s3 test test-long test-release test-costs check collected fmt unit model stores sim sim-table browser pictures conformance backlog bench \
-	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster storm-repartition cluster tools docs dist pin clean curl node chromium postgres systemd linters sdks go java rust FORCE
+	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster storm-repartition cluster tools docs dist pin clean curl node chromium postgres systemd linters sdks go java maven rust FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -98,8 +98,8 @@ unit: build curl  ## examples, rules about the source and the documents
 model: build  ## Hypothesis machines against the simplest model
 	$(COMPILED) $(PYTEST) tests/model
 
-stores: build postgres  ## one contract suite over every store
-	$(COMPILED) $(PYTEST) tests/stores
+stores: build postgres $(if $(POSTGRES),maven)  ## one contract suite over every store: POSTGRES="14 17" with these versions
+	$(if $(POSTGRES),$(BIN)/python -m tests.stores.versions $(POSTGRES),$(COMPILED) $(PYTEST) tests/stores)
 
 sim: build  ## the simulator: make sim SEEDS=1-500
 	$(COMPILED) $(if $(SEEDS),SEEDS=$(SEEDS)) $(PYTEST) tests/simulation
@@ -262,6 +262,9 @@ $(S3)/build/.made: $(S3)/pom.xml
 	cd $(S3) && mvn --batch-mode --quiet --no-transfer-progress dependency:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory=build/dependencies
 	@touch $@
+
+maven:
+	@$(has_java) || $(call apt_install,default-jdk-headless maven)
 
 # Debian's Cargo may be too old, and no registry of ours has another: nowhere is it installed. The
 # tests of the Rust client are for releases, so CI (make test, make test-long) does not need it.

@@ -8,11 +8,14 @@ from contextlib import closing
 from itertools import permutations
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from shardbus.app.cli.main import main
 from shardbus.app.server.store_kinds import cluster_of, stores_of
+from shardbus.gateway.http.jobs.job import Job, Kept
+from shardbus.gateway.http.jobs.report import report_of
 from shardbus.stores.base.cluster import Making
 from shardbus.stores.base.move_mark import ARRIVED, ARRIVING, LEAVING, LEFT, Mark, common_mark
 from shardbus.stores.base.store import StoreError
@@ -100,6 +103,53 @@ def test_a_cluster_moves_to_another_number_of_databases(
     moved(*each("--from", databases[1:]), *data_dir, "--to", f"sqlite:{tmp_path / 'back'}")
 
     assert contents(stores_of(tmp_path / "back")) == before
+    _assert_at_rest(_job_in(tmp_path / "back"))
+    told = json.loads((tmp_path / "back" / "pipelines" / "shared.json").read_text(encoding="utf-8"))
+    assert told["definition"] == {"kind": "capture"}
+
+
+def _kept(*, done: int, export_bytes: int, state: str = "running") -> Kept:
+    job = Job(
+        id="one",
+        action="export",
+        entity="orders",
+        destination="",
+        state=state,
+        began_at="2026-11-19T20:00:00.000Z",
+        done=done,
+        export_bytes=export_bytes,
+    )
+    return Kept(job=job, cursor="there")
+
+
+def _job(state: str) -> str:
+    return msgspec.json.encode(_kept(done=0, export_bytes=0, state=state)).decode()
+
+
+def _job_in(directory: Path) -> Kept:
+    return msgspec.json.decode((directory / "jobs" / "one.json").read_bytes(), type=Kept)
+
+
+def _assert_at_rest(kept: Kept) -> None:
+    """It has its place, and is not continued; there is no line that could be asked for."""
+    assert (kept.job.state, kept.job.done, kept.cursor) == ("stopped", 70, "there")
+    assert kept.job.ended_at is not None and kept.job.export_bytes == 0
+    assert len(kept.job.warnings) == 2 and not kept.job.error
+
+
+def test_the_jobs_of_a_server_move_with_it(source: Path, databases: Urls, tmp_path: Path) -> None:
+    """R43: into another directory, and into a cluster, at rest in both."""
+    (source / "jobs").mkdir()
+    (source / "jobs" / "one.json").write_bytes(msgspec.json.encode(_kept(done=70, export_bytes=5)))
+    (source / "jobs" / "none.json").write_bytes(b"no job")
+    moved("--from", f"sqlite:{source}", "--to", f"sqlite:{tmp_path / 'next'}")
+    _assert_at_rest(_job_in(tmp_path / "next"))
+
+    moved("--from", f"sqlite:{tmp_path / 'next'}", *each("--to", databases[:2]))
+    documents = PostgresDocuments(Address(databases[0]), "test")
+    [job] = documents.jobs.rows()
+    documents.close()
+    _assert_at_rest(msgspec.json.decode(job.document, type=Kept))
 
 
 def test_a_cluster_of_one_database_has_all_slots_that_were_moved_into_it(
@@ -192,20 +242,32 @@ def test_two_databases_are_backed_up_and_restored(
     # The pipelines of a cluster were missing, because those of the data directory were copied.
     documents = PostgresDocuments(Address(first[0]), "test")
     assert documents.pipelines.add("shared", '{"kind": "capture"}', "run")
+    assert documents.jobs.add("one", _job("running"), "run", "a/1")
+    assert documents.jobs.beat("one", "a/1", 1, report_of(_kept(done=70, export_bytes=5)))
     documents.close()
     backup = tmp_path / "backup"
     done = invoke("backup", "--offline", source, backup, *each("--store", first))
     assert done.exit_code == 0, done.output
     told = json.loads((backup / "pipelines" / "shared.json").read_text(encoding="utf-8"))
     assert told == {"definition": {"kind": "capture"}, "intent": "run"}
+    assert _job_in(backup).job.state == "running"
 
     done = invoke("restore", backup, tmp_path / "files")
     assert done.exit_code == 0, done.output
+    _assert_at_rest(_job_in(tmp_path / "files"))
     assert contents(stores_of(tmp_path / "files")) == before
 
     done = invoke("restore", backup, tmp_path / "node", *each("--store", second))
     assert done.exit_code == 0, done.output
     assert "everything is sound" in done.stdout
+    documents = PostgresDocuments(Address(second[0]), "test")
+    [pipeline], [job] = documents.pipelines.rows(), documents.jobs.rows()
+    documents.close()
+    assert (pipeline.name, pipeline.document, pipeline.intent, pipeline.owner) == (
+        "shared", '{"kind": "capture"}', "rest", "",
+    )  # fmt: skip
+    assert (job.name, job.intent, job.owner, job.report) == ("one", "nothing", "", "{}")
+    _assert_at_rest(msgspec.json.decode(job.document, type=Kept))
     moved(*each("--from", second), "--data-dir", source, "--to", f"sqlite:{tmp_path / 'back'}")
     assert contents(stores_of(tmp_path / "back")) == before
 

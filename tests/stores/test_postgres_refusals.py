@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import socket
+import struct
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tests.unit.stores.test_catalogue import entity
 
 MINE = "a" * 32
 OTHER = "b" * 32
+SSL_REQUEST = struct.pack("!I", 80_877_103)
 
 
 @pytest.fixture
@@ -121,6 +123,51 @@ def test_an_old_server(tmp_path: Path, database: str, monkeypatch: pytest.Monkey
     with pytest.raises(StoreError, match=r"and Shardbus needs 99 or later. Nothing was changed"):
         start(tmp_path, server().url(database))
     assert objects(database) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "said", "told"),
+    [
+        ("42704", 'unrecognized configuration parameter "idle_session_timeout"', "is too old"),
+        ("08P01", "unsupported startup parameter: search_path", "is a pooler such as PgBouncer"),
+        ("XX000", "could not write init file", "its log has the reason, such as a full disk"),
+    ],
+)
+def test_a_server_that_ends_the_connection_at_once(
+    tmp_path: Path, state: str, said: str, told: str
+) -> None:
+    """As PostgreSQL 13, PgBouncer, and a server with a full disk do."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        answering = threading.Thread(target=_refuse, args=(listening, state, said), daemon=True)
+        answering.start()
+        with pytest.raises(StoreError, match=told):
+            start(tmp_path, f"postgresql://me@127.0.0.1:{listening.getsockname()[1]}/bus")
+        listening.shutdown(socket.SHUT_RDWR)
+        answering.join()
+
+
+def _refuse(listening: socket.socket, state: str, said: str) -> None:
+    fields = b"".join(
+        kind + text.encode() + b"\0"
+        for kind, text in ((b"S", "FATAL"), (b"V", "FATAL"), (b"C", state), (b"M", said))
+    )
+    with suppress(OSError):
+        while True:
+            connection, _ = listening.accept()
+            with connection:
+                if connection.recv(8)[4:] == SSL_REQUEST:
+                    connection.sendall(b"N")
+                    connection.recv(8)
+                connection.sendall(b"E" + struct.pack("!I", len(fields) + 5) + fields + b"\0")
+
+
+def test_a_pooler_that_ignores_the_settings(made: str) -> None:
+    """As PgBouncer does with `ignore_startup_parameters`."""
+    with (
+        closing(Link(Address(server().url(made)), {})) as link,
+        pytest.raises(StoreError, match=r"has ignored the settings .* Nothing was changed"),
+    ):
+        schema.examine(link, is_full=False)
 
 
 def test_a_schema_of_a_later_build(tmp_path: Path, made: str) -> None:

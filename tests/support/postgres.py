@@ -85,13 +85,32 @@ class PostgresServer:
         rules.write_text(f"host all {LOCKED} all scram-sha-256\n{rules.read_text()}")
 
     def make_standby(self, primary: PostgresServer) -> None:
-        """Make the files of a server that follows another one, which runs."""
+        """Make the files of a server that follows another one, which runs.
+
+        Without `pg_basebackup`, which not every package of binaries has.
+        """
+        is_former = primary.number("SELECT current_setting('server_version_num')::int") < 150_000
+        begin, end = (
+            ("pg_start_backup('standby', true, false)", "pg_stop_backup(false, false)")
+            if is_former
+            else ("pg_backup_start('standby', true)", "pg_backup_stop(false)")
+        )
+        link = Link(Address(primary.url()), {})
+        try:
+            link.fetch(f"SELECT {begin}")
+            shutil.copytree(primary.data, self.data, ignore=_left_out)
+            label = link.fetch(f"SELECT labelfile FROM {end}")[0][0]
+        finally:
+            link.close()
+        (self.data / "backup_label").write_text(label)
+        (self.data / "pg_wal").mkdir(mode=0o700)
+        (self.data / "standby.signal").touch()
         where = f"host={primary.directory} port={primary.port} user=postgres"
-        connection = f"{where} application_name={STANDBY}"
-        self._run(
-            "pg_basebackup", "--checkpoint=fast", "--write-recovery-conf", "--no-sync",
-            f"--pgdata={self.data}", f"--dbname={connection}",
-        )  # fmt: skip
+        with (self.data / "postgresql.auto.conf").open("a", encoding="ascii") as settings:
+            settings.write(f"primary_conninfo = '{where} application_name={STANDBY}'\n")
+        if os.geteuid() == 0:
+            for path in (self.data, *self.data.rglob("*")):
+                shutil.chown(path, UNPRIVILEGED, UNPRIVILEGED)
 
     def start(self, *options: str, is_same_port: bool = False) -> None:
         """Start it, and wait until it answers; `options` are for `postgres`."""
@@ -230,6 +249,12 @@ def needed_binaries() -> Path:
             pytest.fail(text)
         pytest.skip(text)
     return found
+
+
+def _left_out(directory: str, names: list[str]) -> set[str]:
+    """What a copy of a server that runs must not have."""
+    is_top = "PG_VERSION" in names and "postgresql.conf" in names
+    return {"pg_wal", "postmaster.pid", "postmaster.opts"} & set(names) if is_top else set()
 
 
 def _kill_all(pid: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from shardbus.app.backups.definitions import read_definitions, rows_of
 from shardbus.app.backups.manifest import Manifest
 from shardbus.app.backups.namespace_move import (
     catalogue_facts,
@@ -65,6 +66,7 @@ def _fill(manifest: Manifest, aside: Path, into: Stores) -> None:
                 f"{into.describe()} differs from the backup: {listed(differences)}. It is not "
                 "served; restore into another database, and report this"
             )
+        into.take_in(*rows_of(read_definitions(aside)))
         into.finish(mark.with_state(ARRIVED, _now_ms()))
     # With what examining left beside them.
     for path in aside.glob("*.db*"):

@@ -68,7 +68,7 @@ class KeptBackups:
     `data_dir` are included, and those that `shared` reads, of a cluster.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a server, by keyword
         self,
         stores: Sequence[BackupPart],
         catalogue: BackupPart,
@@ -77,8 +77,11 @@ class KeptBackups:
         data_dir: Path,
         clock: Clock,
         shared: Callable[[], Awaitable[dict[str, bytes]]] | None = None,
+        gateway: str = "",
     ) -> None:
         self._shared = shared
+        # Its name, if there are others, which know only their own backups.
+        self._gateway = gateway
         self._stores = stores
         self._catalogue = catalogue
         self._directory = directory.absolute()
@@ -93,7 +96,7 @@ class KeptBackups:
     def show(self, name: str) -> BackupShown:
         record = self._records.get(name)
         if record is None:
-            raise Refused(NOT_FOUND, "No backup of this name was made since the server started.")
+            raise Refused(NOT_FOUND, self._not_found())
         return record.to_document()
 
     async def start(self, name: str) -> BackupShown:
@@ -113,6 +116,15 @@ class KeptBackups:
             del self._records[next(iter(self._records))]
         self._task = asyncio.get_running_loop().create_task(self._keep(record))
         return record.to_document()
+
+    def _not_found(self) -> str:
+        if not self._gateway:
+            return "No backup of this name was made since the server started."
+        return (
+            f"The gateway {self._gateway} has made no backup of this name since it started. Only "
+            "the gateway that makes a backup knows it: ask the others (`shardbus cluster status` "
+            "names them), without a load balancer."
+        )
 
     async def run(self) -> None:
         """Run until cancelled; then no backup is running any more."""

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from shardbus import __version__
 from shardbus.app.cli.failures import CommandError, Usage
+from shardbus.app.jobs.shelf import DIRECTORY as JOBS
 from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
 from shardbus.core.document import Fields
 from shardbus.stores.base.backup import CATALOGUE_NAME, broker_name, copy_name
@@ -25,7 +26,9 @@ MANIFEST_BYTES_MAX: Final = 2 * 1024 * 1024
 CATALOGUE: Final = copy_name(CATALOGUE_NAME)
 # A cluster has at most 16 databases with 256 slots each.
 _STORE: Final = re.compile(r"(broker-(?:0|[1-9]\d{0,3}))\.db", re.ASCII)
-_PIPELINE: Final = re.compile(rf"{PIPELINES}/[A-Za-z0-9][A-Za-z0-9._-]*\.json", re.ASCII)
+_DEFINITION: Final = re.compile(
+    rf"(?:{PIPELINES}|{JOBS})/[A-Za-z0-9][A-Za-z0-9._-]*\.json", re.ASCII
+)
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
@@ -166,7 +169,7 @@ def _manifest(document: object) -> Manifest:
 def _file(fields: Fields) -> ManifestFile:
     name, digest = fields.text("name"), fields.text("sha256")
     # Wherever a backup comes from, it must write only into the data directory.
-    if name != CATALOGUE and not _STORE.fullmatch(name) and not _PIPELINE.fullmatch(name):
+    if name != CATALOGUE and not _STORE.fullmatch(name) and not _DEFINITION.fullmatch(name):
         raise ValueError(f"{name!r} is not a file of a backup")
     if not _DIGEST.fullmatch(digest):
         raise ValueError(f"{name} has no SHA-256")

@@ -15,12 +15,17 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, final
 
-from shardbus.app.backups.definitions import read_definitions
-from shardbus.app.backups.manifest import write_new
+from shardbus.app.backups.definitions import (
+    at_rest,
+    is_job,
+    read_definitions,
+    rows_of,
+    shared_definitions,
+    write_definitions,
+)
 from shardbus.app.cli.console import Console, Json, counted
 from shardbus.app.cli.failures import CommandError, ServerUnavailable, Usage
 from shardbus.app.cli.progress import Progress
-from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
 from shardbus.app.server.data_directory import data_directory
 from shardbus.app.server.store_kinds import DEFAULT_STORE, stores_of
 from shardbus.stores.base.backup import CATALOGUE_NAME, Watch, copy_name
@@ -256,18 +261,26 @@ class _Move:
             )
 
     def _copy_definitions(self) -> None:
-        """The definitions of pipelines, if the bus gets another data directory."""
-        if self._filled == self._source.data_dir:
+        """Pipelines and jobs, if the bus gets another data directory, or becomes or was a cluster.
+
+        The tables of a cluster's pipelines, and the lines of jobs, stay where they are.
+        """
+        definitions = shared_definitions(self._from.pipelines(), self._from.jobs())
+        is_shared = bool(definitions)
+        if not is_shared:
+            definitions = read_definitions(self._source.data_dir)
+        resting = {name: at_rest(name, text, _now_ms()) for name, text in definitions.items()}
+        self._to.take_in(*rows_of(resting))
+        if self._filled == self._source.data_dir and not is_shared:
             return
-        definitions = read_definitions(self._source.data_dir)
-        for name, content in definitions.items():
-            (self._filled / PIPELINES).mkdir(mode=0o700, exist_ok=True)
-            path = self._filled / name
+        for name in definitions:
             # Of an interrupted run.
-            path.unlink(missing_ok=True)
-            write_new(path, content)
-        if definitions:
-            sync_directory(self._filled / PIPELINES)
+            (self._filled / name).unlink(missing_ok=True)
+        kept = {
+            name: resting[name] if is_shared or is_job(name) else text
+            for name, text in definitions.items()
+        }
+        write_definitions(self._filled, kept)
 
     def _told(self, mark: Mark, tallies: dict[str, StoreTally]) -> int:
         damages = sum(len(tally.damages) for tally in tallies.values())

@@ -78,7 +78,10 @@ def _written(data_dir: Path, stores: Stores, target: Path) -> Manifest:
     now_ms = time.time_ns() // 1_000_000
     names = [*stores.names(), CATALOGUE_NAME]
     copies = [_copied(stores.unserved_snapshot(name), target / copy_name(name)) for name in names]
-    definitions = {**read_definitions(data_dir), **shared_definitions(stores.pipelines())}
+    definitions = {
+        **read_definitions(data_dir),
+        **shared_definitions(stores.pipelines(), stores.jobs()),
+    }
     copies += write_definitions(target, definitions)
     manifest = new_manifest(
         target.name, began_at_ms=now_ms, cut_at_ms=now_ms, hold_ms=0, files=copies

@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from shardbus.app.backups.definitions import at_rest
+from shardbus.app.backups.definitions import at_rest, is_definition
 from shardbus.app.backups.filling import fill_database
 from shardbus.app.backups.manifest import Manifest, ManifestFile, read_manifest, write_new
 from shardbus.app.cli.console import Console, Json, counted, size_text
 from shardbus.app.cli.failures import CommandError, Usage
 from shardbus.app.cli.operations.check_report import examined
 from shardbus.app.cli.progress import Progress
-from shardbus.app.pipelines.starting import DIRECTORY as PIPELINES
 from shardbus.app.server.data_directory import SERVER_LOCK
 from shardbus.app.server.store_kinds import DEFAULT_STORE, stores_of
 from shardbus.gateway.http.moment import format_moment
@@ -125,8 +124,8 @@ def _copy_all(backup: Path, manifest: Manifest, aside: Path) -> None:
     progress = Progress("restoring bytes", manifest.size_bytes())
     try:
         for file in manifest.files:
-            if file.name.startswith(f"{PIPELINES}/"):
-                is_whole = _copy_definition(backup, file, aside)
+            if is_definition(file.name):
+                is_whole = _copy_definition(backup, file, aside, manifest.cut_at_ms)
             else:
                 is_whole = _copy_file(backup, file, aside, progress)
             if not is_whole:
@@ -154,13 +153,14 @@ def _copy_file(backup: Path, file: ManifestFile, aside: Path, progress: Progress
     return digest.hexdigest() == file.sha256
 
 
-def _copy_definition(backup: Path, file: ManifestFile, aside: Path) -> bool:
+def _copy_definition(backup: Path, file: ManifestFile, aside: Path, cut_at_ms: int) -> bool:
     content = (backup / file.name).read_bytes()
     if hashlib.sha256(content).hexdigest() != file.sha256:
         return False
-    (aside / PIPELINES).mkdir(mode=0o700, exist_ok=True)
-    write_new(aside / file.name, at_rest(content))
-    sync_directory(aside / PIPELINES)
+    path = aside / file.name
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    write_new(path, at_rest(file.name, content, cut_at_ms))
+    sync_directory(path.parent)
     return True
 
 

@@ -13,6 +13,7 @@ from shardbus.gateway.http.jobs.job import Kept
 
 log = logging.getLogger(__name__)
 
+DIRECTORY: Final = "jobs"
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 
 

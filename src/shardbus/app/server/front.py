@@ -17,6 +17,7 @@ from shardbus.amqp.config import ConnectionConfig
 from shardbus.app.backups.kept import KeptBackups
 from shardbus.app.cli.sas import Credential
 from shardbus.app.jobs.shared import JobShare, SharedJobs
+from shardbus.app.jobs.shelf import DIRECTORY as JOBS
 from shardbus.app.jobs.shelf import JobShelf
 from shardbus.app.pipelines.starting import PipelineChild, PipelineShare
 from shardbus.app.server import garbage
@@ -75,7 +76,6 @@ BUFFERED_BYTES_LEAST: Final = 16 * 1024 * 1024
 SWEEP_S: Final = 600
 SWEEP_AGAIN_S: Final = 5
 IDLE_LOOK_S: Final = 10
-JOBS_DIRECTORY: Final = "jobs"
 KEY_CHARACTERS_WISE: Final = 22
 """This many characters out of 64 have 128 bits."""
 
@@ -350,7 +350,7 @@ def _pipelines(settings: Settings, bus: Bus, share: ClusterShare | None) -> Pipe
 
 
 def _jobs(settings: Settings, bus: Bus, share: ClusterShare | None) -> KeptJobs:
-    directory = settings.data_dir / JOBS_DIRECTORY
+    directory = settings.data_dir / JOBS
     places, shelf = EntityPlaces(bus, HttpCounts(), None), JobShelf(directory)
     if share is None:
         return Jobs(places, shelf, is_complete=settings.brokers_config is None)

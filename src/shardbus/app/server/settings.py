@@ -99,7 +99,7 @@ TABLE: Final[tuple[Setting, ...]] = (
         "Spark SQL and the functions in it; empty: pipelines cannot run code.",
     ),
     Setting("store", Kind.TEXT, DEFAULT_STORE, f"Kind of the message stores: {KINDS_OF_STORES}."),
-    count("brokers", 4, 64, "Number of message brokers, each with its own store."),
+    count("brokers", 4, 4_096, "Number of message brokers, each with its own store."),
     Setting(
         "broker_processes",
         Kind.SWITCH,

@@ -10,6 +10,7 @@ function may raise StoreError.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +88,16 @@ class Stores(Protocol):
 
     def pipelines(self) -> list[LeasedRow]:
         """The pipelines of a cluster; those of a single server are files of its data directory."""
+        ...
+
+    def jobs(self) -> list[LeasedRow]:
+        """The jobs on messages of a cluster; the same holds for them."""
+        ...
+
+    def take_in(self, pipelines: Sequence[LeasedRow], jobs: Sequence[LeasedRow]) -> None:
+        """Add pipelines and jobs that nobody runs to a cluster of several databases, unless they
+        are there; those of a single server are files of its data directory.
+        """
         ...
 
     def refuse_other_builds(self) -> None:

@@ -5,6 +5,7 @@ One process serves them; when it ends nothing is left that could be examined or 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import final
@@ -71,6 +72,12 @@ class MemoryStores:
 
     def pipelines(self) -> list[LeasedRow]:
         return []
+
+    def jobs(self) -> list[LeasedRow]:
+        return []
+
+    def take_in(self, pipelines: Sequence[LeasedRow], jobs: Sequence[LeasedRow]) -> None:
+        """Do nothing: they are files of the data directory."""
 
     def refuse_other_builds(self) -> None:
         """Nothing to do: memory has no other builds."""

@@ -28,6 +28,7 @@ from shardbus.stores.base.store import NotStored, StoreError
 
 T = TypeVar("T")
 
+SERVER_VERSION_MIN: Final = 14
 CONNECT_S: Final = 10.0
 CLOSE_S: Final = 2.0
 # How soon a dead peer is detected, also in the middle of a commit.
@@ -47,6 +48,11 @@ _UNFIT_CLASSES: Final = ("22", "23")
 # effect. Or it is a standby, and another server is the primary now.
 _LOST_STATES: Final = ("57P01", "57P02", "57P03", "57P05", "25P03", "25006")
 _LOST_CLASSES: Final = ("08",)
+# The system, resources, and PostgreSQL itself.
+_FAILURE_CLASSES: Final = ("58", "53", "XX")
+# At the start of a connection: a setting is unknown, to PostgreSQL or to a pooler before it.
+_UNKNOWN_SETTING_STATE: Final = "42704"
+_POOLER: Final = "startup parameter"
 
 _LOST: Final = (OSError, TimeoutError, InterfaceError, InternalClientError)
 
@@ -298,6 +304,25 @@ class Link:
                 f"{shown}: there is no such database: create it, with `createdb "
                 f"{self.address.database}` for example, or name another one ({error})",
                 state,
+            )
+        if is_fatal and state == _UNKNOWN_SETTING_STATE:
+            return ServerRefused(
+                f"{shown} is too old: it does not know a setting of PostgreSQL {SERVER_VERSION_MIN}"
+                f", and Shardbus needs {SERVER_VERSION_MIN} or later. Nothing was changed. Upgrade "
+                f"the server, or name another one ({error})",
+                state,
+            )
+        if is_fatal and _POOLER in str(error):
+            return ServerRefused(
+                f"{shown} is a pooler such as PgBouncer, which does not keep the settings of a "
+                "connection. Nothing was changed. Name the PostgreSQL server behind it in --store "
+                f"({error})",
+                state,
+            )
+        if is_fatal and state[:2] in _FAILURE_CLASSES:
+            return LinkLost(
+                f"{shown}: PostgreSQL fails: its log has the reason, such as a full disk "
+                f"({error}, {state})"
             )
         if state in _LOST_STATES or state[:2] in _LOST_CLASSES or is_fatal:
             return LinkLost(f"{shown}: PostgreSQL ended the connection ({error}, {state})")

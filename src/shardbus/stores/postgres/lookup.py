@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from shardbus.core.message import NEVER_MS
+from shardbus.core.message import ACTIVE, NEVER_MS
 from shardbus.stores.chunked.chunk import CHUNK_SPAN_MAX, key_of, unpack_gap
 from shardbus.stores.chunked.directory import Chunk
 from shardbus.stores.chunked.lookup import Bytes, DueRow, Lookup, SpelledRow
@@ -39,10 +39,15 @@ _ENTRIES_FROM: Final = """
 SELECT key, size, data FROM entry
 WHERE line = $1 AND state = $2 AND key BETWEEN $3 AND $4 ORDER BY key LIMIT $5
 """
-_ENTRIES_IN_SESSION: Final = """
-SELECT key, size, data FROM entry
-WHERE session = (SELECT id FROM session WHERE local = $1 AND name = $2)
-AND state = $3 AND key BETWEEN $4 AND $5 ORDER BY key LIMIT $6
+# The latest session of a name: all earlier ones are gone. Nothing active is before its rank.
+_SESSION: Final = """
+SELECT {} FROM session WHERE local = $1 AND name = $2 ORDER BY id DESC, turn DESC LIMIT 1
+"""
+_ENTRIES_IN_SESSION: Final = f"""
+SELECT e.key, e.size, e.data FROM ({_SESSION.format("id, rank")}) AS s CROSS JOIN LATERAL (
+    SELECT * FROM entry WHERE session = s.id AND state = $3
+    AND key BETWEEN greatest($4, CASE $3 WHEN {ACTIVE} THEN s.rank END) AND $5
+    ORDER BY key LIMIT $6) AS e ORDER BY e.key
 """
 _ENTRIES_OF: Final = "SELECT key, size, data FROM entry WHERE key = ANY ($1::bigint[]) ORDER BY key"
 _CHUNKS_DUE: Final = """
@@ -83,10 +88,7 @@ _NAMES_UPDATED: Final = _SPELLED.format(
     "SELECT id, name FROM session JOIN session_state ON session = id "
     "WHERE local = $1 AND set_at > $4 ORDER BY name LIMIT $2 OFFSET $3"
 )
-_STATE: Final = """
-SELECT data FROM session_state
-WHERE session = (SELECT id FROM session WHERE local = $1 AND name = $2)
-"""
+_STATE: Final = f"SELECT data FROM session_state WHERE session = ({_SESSION.format('id')})"
 _COUNTERS: Final = "SELECT counters FROM fragment WHERE local = $1"
 _ALL_COUNTERS: Final = "SELECT local, counters FROM fragment WHERE slot = $1"
 _RECORD: Final = "SELECT data FROM record WHERE local = $1 AND kind = $2 AND key = $3"

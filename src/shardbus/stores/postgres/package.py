@@ -33,7 +33,7 @@ from shardbus.stores.postgres.copy import (
     catalogue_bytes,
     slot_bytes,
 )
-from shardbus.stores.postgres.leased import PIPELINE, PostgresTable
+from shardbus.stores.postgres.leased import JOB, PIPELINE, PostgresTable
 from shardbus.stores.postgres.link import Address, Link
 from shardbus.stores.postgres.load import load_catalogue, load_store
 from shardbus.stores.postgres.move_mark import (
@@ -54,6 +54,7 @@ from shardbus.stores.sqlite.examine.tally import tally_store
 RESTORE = "restore a copy of the database"
 # The version of the schema that has pipelines.
 PIPELINES_SINCE = 3
+JOBS_SINCE = 4
 
 
 @final
@@ -89,10 +90,25 @@ class PostgresStores:
             return examine(link, is_full=False) > 0 and has_namespace(link)
 
     def pipelines(self) -> list[LeasedRow]:
+        return self._documents(PIPELINE, PIPELINES_SINCE)
+
+    def jobs(self) -> list[LeasedRow]:
+        return self._documents(JOB, JOBS_SINCE)
+
+    def _documents(self, table: str, since: int) -> list[LeasedRow]:
         with self._reading(self._all()[0]) as link:
-            if examine(link, is_full=False) < PIPELINES_SINCE:
+            if examine(link, is_full=False) < since:
                 return []
-            return PostgresTable(link, PIPELINE).rows()
+            return PostgresTable(link, table).rows()
+
+    def take_in(self, pipelines: Sequence[LeasedRow], jobs: Sequence[LeasedRow]) -> None:
+        addresses = self._all()
+        if len(addresses) < 2:
+            return
+        with self._linked(addresses[0], "move") as link:
+            for table, rows in ((PIPELINE, pipelines), (JOB, jobs)):
+                for row in rows:
+                    PostgresTable(link, table).add(row.name, row.document, row.intent)
 
     def refuse_other_builds(self) -> None:
         for address in self._addresses:

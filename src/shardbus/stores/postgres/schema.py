@@ -13,25 +13,30 @@ from shardbus.stores.postgres.link import (
     KEEPALIVE_COUNT,
     KEEPALIVE_S,
     LOST_MS,
+    SERVER_VERSION_MIN,
     Address,
     Link,
     Row,
+    ServerRefused,
 )
 from shardbus.stores.postgres.move_mark import refuse_moved
 
 SCHEMA: Final = "shardbus"
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 # The earliest build that can use each version: a version that only adds something is usable by the
 # previous build.
-_USABLE_SINCE: Final = {1: 1, 2: 2, 3: 2, 4: 2}
-SERVER_VERSION_MIN: Final = 14
+_USABLE_SINCE: Final = {1: 1, 2: 2, 3: 2, 4: 2, 5: 2}
 # "SBpg": one process at a time creates or migrates the schema.
 _SCHEMA_LOCK: Final = 0x53427067
+# How long a migration waits for a table: meanwhile all commits of the nodes that serve wait too.
+MIGRATION_WAIT_MS: Final = 3_000
+_LOCK_NOT_AVAILABLE: Final = "55P03"
 
 _KIND: Final = re.compile(r"\$([A-Z_]+)\b")
 _SERVER: Final = """
 SELECT current_setting('server_version_num')::integer, current_setting('server_version'),
-    pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit')
+    pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit'),
+    current_setting('search_path')
 """
 _IS_THERE: Final = """
 SELECT to_regnamespace($1) IS NOT NULL, to_regclass($1 || '.version') IS NOT NULL
@@ -131,15 +136,30 @@ def prepare(address: Address, *, is_full: bool, is_arriving: bool = False) -> No
         # Checked again under the lock, because another process may have been first.
         link.begin()
         found = examine(link, is_full=is_full)
+        _migrate(link, found)
+        link.commit()
+    finally:
+        link.close()
+
+
+def _migrate(link: Link, found: int) -> None:
+    try:
+        link.execute(f"SET LOCAL lock_timeout = {MIGRATION_WAIT_MS}")
         if found < SCHEMA_VERSION:
             link.execute(_VERSION_TABLE)
         for number in range(found + 1, SCHEMA_VERSION + 1):
             link.execute(script(number))
             oldest = _USABLE_SINCE[number]
             link.execute(f"UPDATE {SCHEMA}.version SET number = {number}, oldest = {oldest}")
-        link.commit()
-    finally:
-        link.close()
+    except ServerRefused as error:
+        if error.state != _LOCK_NOT_AVAILABLE:
+            raise
+        raise StoreError(
+            f"{link.address.shown} has schema {found}, which must become {SCHEMA_VERSION}, but "
+            f"another session uses its tables for more than {MIGRATION_WAIT_MS / 1000:g} s: a "
+            "backup with pg_dump, or an open transaction (see pg_stat_activity). Nothing was "
+            "changed. Start again when that has ended"
+        ) from error
 
 
 def script(number: int) -> str:
@@ -149,8 +169,14 @@ def script(number: int) -> str:
 
 
 def _check_server(link: Link, *, is_full: bool) -> None:
-    number, text, is_standby, fsync, synchronous = _row(link, _SERVER)
+    number, text, is_standby, fsync, synchronous, path = _row(link, _SERVER)
     shown = link.address.shown
+    if path != SCHEMA:
+        raise StoreError(
+            f"{shown} has ignored the settings of the connection (search_path is {path!r}), as "
+            "PgBouncer does with `ignore_startup_parameters`. Nothing was changed. Name the "
+            "PostgreSQL server behind it"
+        )
     if number < SERVER_VERSION_MIN * 10_000:
         raise StoreError(
             f"{shown} is PostgreSQL {text}, and Shardbus needs {SERVER_VERSION_MIN} or later. "

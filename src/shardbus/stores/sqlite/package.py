@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import final
@@ -61,6 +61,12 @@ class SqliteStores:
 
     def pipelines(self) -> list[LeasedRow]:
         return []
+
+    def jobs(self) -> list[LeasedRow]:
+        return []
+
+    def take_in(self, pipelines: Sequence[LeasedRow], jobs: Sequence[LeasedRow]) -> None:
+        """Do nothing: they are files of the data directory."""
 
     def refuse_other_builds(self) -> None:
         refuse_other_builds(self._directory)

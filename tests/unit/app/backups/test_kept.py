@@ -39,7 +39,7 @@ class Served:
         self.rows: list[LeasedRow] = []
 
     async def _shared(self) -> dict[str, bytes]:
-        return shared_definitions(self.rows)
+        return shared_definitions(self.rows, [])
 
     def start(self, name: str = "") -> Backup:
         return self.world.run(self.kept.start(name))
@@ -224,3 +224,29 @@ def test_the_pipelines_of_a_cluster_are_in_its_backups(served: Served) -> None:
 
     found = Shelf(served.world.backups / "copy" / "pipelines").load()
     assert found == {"archive": (definition, Intent.RUN)}
+
+
+def test_a_gateway_of_a_cluster_says_who_knows_a_backup(tmp_path: Path) -> None:
+    """R43: each knows its own."""
+    world = BackupWorld(tmp_path / "data")
+    kept = KeptBackups(
+        world.parts[:-1],
+        world.parts[-1],
+        directory=world.backups,
+        data_dir=world.directory,
+        clock=world.clock,
+        gateway="a",
+    )
+    with refusal_of(NOT_FOUND, "The gateway a has made no backup"):
+        kept.show("copy")
+    world.close()
+
+
+def test_jobs_are_in_a_backup(served: Served) -> None:
+    """R43: as they were stored last; whoever restores them stops them."""
+    jobs = served.world.directory / "jobs"
+    jobs.mkdir()
+    (jobs / "one.json").write_text("{}")
+    (jobs / "one.jsonl").write_text("a line")
+    served.made()
+    assert "one.json" in served.left() and "one.jsonl" not in served.left()

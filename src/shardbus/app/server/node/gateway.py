@@ -93,9 +93,10 @@ async def serve_cluster(  # noqa: PLR0913 - the parts of a gateway
 
     async def definitions() -> dict[str, bytes]:
         try:
-            return shared_definitions(await asked(worker, documents.pipelines.rows))
+            pipelines = await asked(worker, documents.pipelines.rows)
+            return shared_definitions(pipelines, await asked(worker, documents.jobs.rows))
         except StoreError as error:
-            raise Unavailable(f"The pipelines cannot be read: {error}") from error
+            raise Unavailable(f"The pipelines and jobs cannot be read: {error}") from error
 
     def serve(found: ClusterBus) -> Work:
         remotes = found.remotes
@@ -112,6 +113,7 @@ async def serve_cluster(  # noqa: PLR0913 - the parts of a gateway
                 data_dir=settings.data_dir,
                 clock=clock,
                 shared=definitions,
+                gateway=name,
             ),
             hooks=ReadyLine(settings),
             cluster=found.view,
