@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from shardbus.app.pipelines.hours import read_hours
 from shardbus.core.lifecycle.latency import SETTLEMENTS as CORE_SETTLEMENTS
 from shardbus.core.lifecycle.latency import is_first_delivery, rank
 from shardbus.core.lifecycle.rows import EVENTS
@@ -97,6 +98,26 @@ def test_an_hour_has_its_counts_times_and_keys(tmp_path: Path, form: str) -> Non
     ]
 
 
+def test_the_bus_reads_what_the_connector_keeps(tmp_path: Path) -> None:
+    """P8: for its plots."""
+    table = Table(tmp_path)
+    table.write(record("enqueue", 1, key="k"), record("lock", 1, age_ms=40, delivery_count=0))
+    table.write(record("expire", 1, minutes=130))
+    table.hourly.update()
+
+    found = read_hours(tmp_path)
+
+    assert found.count == 3
+    assert set(COUNTS) | {"redelivered", "queue_ms_p99", "settle_ms_max"} <= set(found.series)
+    shown = {name: found.series[name] for name in ("enqueued", "expired", "queue_ms_p50")}
+    assert shown == {
+        "enqueued": [1, None, 0],
+        "expired": [0, None, 1],
+        "queue_ms_p50": [40, None, None],
+    }
+    assert found.keys == []
+
+
 def test_an_hour_is_computed_again_only_when_it_has_more_records(tmp_path: Path) -> None:
     """P8: so each record is counted once, whatever was interrupted."""
     table = Table(tmp_path)
@@ -122,7 +143,8 @@ def test_compaction_changes_no_figures(tmp_path: Path) -> None:
     found = compactable(str(tmp_path / RECORDS))
     assert found is not None
 
-    done = compact(found, int((AT + timedelta(days=1)).timestamp() * 1000), lambda: False)
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    done = compact(found, int(tomorrow.timestamp() * 1000), lambda: False)
 
     assert done.files_before == 5
     assert (table.hourly.update(), table.read(HOURS)) == (0, before)
