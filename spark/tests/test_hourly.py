@@ -12,6 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 from spark.tests.captured_rows import LATER_MS
 
+from shardbus.app.pipelines.hours import read_hours
 from shardbus.core.lifecycle.latency import SETTLEMENTS as CORE_SETTLEMENTS
 from shardbus.core.lifecycle.latency import is_first_delivery, rank
 from shardbus.core.lifecycle.rows import EVENTS
@@ -101,6 +102,26 @@ def test_an_hour_has_its_counts_times_and_keys(tmp_path: Path, form: str) -> Non
         ("k2", 3),
         ("later", 1),
     ]
+
+
+def test_the_bus_reads_what_the_connector_keeps(tmp_path: Path) -> None:
+    """P8: for its plots."""
+    table = Table(tmp_path)
+    table.write(record("enqueue", 1, key="k"), record("lock", 1, age_ms=40, delivery_count=0))
+    table.write(record("expire", 1, minutes=130))
+    table.hourly.update()
+
+    found = read_hours(tmp_path)
+
+    assert found.count == 3
+    assert set(COUNTS) | {"redelivered", "queue_ms_p99", "settle_ms_max"} <= set(found.series)
+    shown = {name: found.series[name] for name in ("enqueued", "expired", "queue_ms_p50")}
+    assert shown == {
+        "enqueued": [1, None, 0],
+        "expired": [0, None, 1],
+        "queue_ms_p50": [40, None, None],
+    }
+    assert found.keys == []
 
 
 def test_an_hour_is_computed_again_only_when_it_has_more_records(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardbus_spark.triage.masking import MASKED_CHARACTERS_MAX, masked
 from shardbus_spark.triage.page import page_of
-from shardbus_spark.triage.plot import ceiling
+from shardbus_spark.triage.plot import Series, ceiling, plot
 from shardbus_spark.triage.report import BUCKETS_MAX, Group, Report, step_of
 from shardbus_spark.triage.shapes import (
     EXCERPT_CHARACTERS_MAX,
@@ -255,3 +255,23 @@ def test_a_page_without_letters_says_so() -> None:
     report: Report = {**_report("plain"), "letters": 0, "groups": [], "steps": [], "over_time": []}
 
     assert "There are none" in page_of(report)
+
+
+def test_an_axis_of_millions_has_short_labels_that_are_exact() -> None:
+    """P7: seven digits were cut off beside the plot."""
+    drawn = plot(["2026-01-01T00:00:00Z"], [Series("g", [1_900_000], "s0")])
+
+    labels = re.findall(r">([^<>]+)</text>", drawn)
+    assert labels == ["0", "500,000", "1 M", "1.5 M", "2 M", "2026-01-01 00:00"]
+
+
+def test_the_moments_of_bars_are_below_their_middle() -> None:
+    """P7"""
+    steps = [f"2026-01-01T00:0{minute}:00Z" for minute in range(3)]
+
+    drawn = plot(steps, [Series("g", [1, 2, 3], "s0")])
+
+    bars = re.findall(r'<rect class="s0" x="([0-9.]+)" y="[0-9.]+" width="([0-9.]+)"', drawn)
+    labels = re.findall(r'<text x="([0-9.]+)" y="[0-9.]+" text-anchor="middle"', drawn)
+    middles = [float(x) + float(wide) / 2 for x, wide in bars]
+    assert [float(x) for x in labels] == pytest.approx(middles, abs=0.2)

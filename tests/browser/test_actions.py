@@ -240,6 +240,33 @@ def test_a_pipeline_is_created_and_shown(portal: Portal, api: Api) -> None:
     assert (made["entity"], made["keep"], made["state"]) == ("source", True, "stopped")
 
 
+def test_every_kind_of_pipelines_can_be_created(portal: Portal, api: Api) -> None:
+    """P9, R47: also members that are no text, such as the columns of a replay."""
+    api.create("moved", lifecycle=True)
+    fields = {
+        "capture": {"Entity": "moved"},
+        "replay": {"Entity": "moved", "Path": "table", "Columns": "body=a, message_id="},
+        "lifecycle": {"Entity": "moved"},
+        "sql": {"Entity": "moved", "Target": "source", "Query": "SELECT body FROM messages"},
+    }
+    for kind, texts in fields.items():
+        portal.open("pipelines")
+        portal.button("Create a pipeline").click()
+        dialog = portal.dialog()
+        dialog.get_by_role("button", name=kind, exact=True).click()
+        dialog.get_by_label("Name", exact=True).fill(f"one-{kind}")
+        for label, text in texts.items():
+            dialog.get_by_label(label, exact=True).fill(text)
+        dialog.get_by_role("checkbox", name="Start it at once").uncheck()
+        dialog.get_by_role("button", name="Create", exact=True).click()
+        portal.page.get_by_role("heading", name=f"one-{kind}").wait_for()
+
+    kinds = [api.call("GET", f"pipelines/one-{kind}")["kind"] for kind in fields]
+    assert kinds == list(fields)
+    columns = api.call("GET", "pipelines/one-replay")["columns"]
+    assert columns == {"body": "a", "message_id": ""}
+
+
 def test_a_bus_that_does_not_answer_is_said_to_and_the_page_recovers(
     portal: Portal, api: Api
 ) -> None:

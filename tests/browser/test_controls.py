@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+import pyarrow
+import pyarrow.parquet as parquet
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
@@ -124,6 +127,48 @@ def test_a_report_says_how_long_messages_waited(portal: Portal, api: Api) -> Non
     api.create("untimed")
     portal.open("entity", "untimed", "report")
     portal.shows("No lifecycle is recorded")
+
+
+def test_the_hours_that_a_lifecycle_pipeline_keeps_are_plotted(
+    portal: Portal, api: Api, bus: Server
+) -> None:
+    """P8: two days of them, on an axis that names the days."""
+    api.create("moved", lifecycle=True)
+    api.call("PUT", "pipelines/moves", {"kind": "lifecycle", "entity": "moved"})
+    portal.open("pipelines", "moves")
+    portal.shows("No hour has been computed yet")
+    keep_hours(bus.data_dir / "captured" / "moves", 48)
+    portal.open("pipelines")
+    portal.open("pipelines", "moves")
+    page = portal.page
+    page.get_by_role("heading", name="The newest 48 hours").wait_for()
+    queue = page.get_by_role("group", name="Time in queue")
+    queue.get_by_text("11-18 00:00").wait_for()
+    queue.get_by_text("As a table").click()
+    queue.get_by_role("row", name="11-19 23:00 47 ms 470 ms").wait_for()
+    page.get_by_role("row", name="teapots 470 40 %").wait_for()
+
+    assert portal.findings() == []
+
+
+def keep_hours(root: Path, count: int) -> None:
+    """What a driver keeps; the names of its columns are compared in test_hourly."""
+    first = datetime(2026, 11, 18, tzinfo=UTC)
+    for number in range(count):
+        at = first + timedelta(hours=number)
+        hour = {
+            "fragment": None,
+            **dict.fromkeys(("enqueued", "settled"), number * 10),
+            **dict.fromkeys(("expired", "redelivered", "lost_locks"), number % 5),
+            "dead_lettered": number % 3,
+            **{f"{name}_ms_p50": number for name in ("queue", "settle")},
+            **{f"{name}_ms_p99": number * 10 for name in ("queue", "settle")},
+        }
+        key = {"key": "teapots", "enqueued": number * 10, "share": 0.4}
+        for table, row in (("hours", hour), ("keys", key)):
+            (root / table).mkdir(parents=True, exist_ok=True)
+            rows = pyarrow.Table.from_pylist([row])
+            parquet.write_table(rows, root / table / f"{at:%Y-%m-%dT%H}.parquet")
 
 
 def test_the_cluster_is_shown_in_tables(portal: Portal) -> None:

@@ -33,6 +33,7 @@ from shardbus.core.messages.command import (
     Receive,
     Received,
     ReceiveDeferred,
+    ReceiveNumbered,
     Renew,
     Renewed,
     Send,
@@ -320,6 +321,35 @@ class FragmentMachine(AgreeingMachine):
             assert (delivery.payload, delivery.delivery_count) == (message.payload, message.count)
             self.once_deferred.append(message.number)
             self.hand_over(message, delivery.token, delivery.locked_until_ms, hold, is_locking)
+        self.settle_down()
+
+    @rule(line=lines, chosen=choices, which=choice)
+    def receive_numbered(self, line: int, chosen: list[int], which: int) -> None:
+        """Active messages by their numbers, some of which are elsewhere, gone or taken."""
+        session, now_ms = self.session_for(line, which), self.desk.now_ms
+        hold = self.model.hold_of(session, now_ms)
+        is_refused = self.is_refused(line, hold)
+        session_id = None if hold is None else hold.session_id
+        known = [each.number for each in self.model.messages] + [12_345]
+        numbers = list(dict.fromkeys(known[each % len(known)] for each in chosen))
+        available = {each.number: each for each in self.model.available(line, session_id, now_ms)}
+        room = self.bounds.locks_max - len(self.model.locked())
+        expected = [available[each] for each in numbers if each in available][:room]
+
+        reply = self.ask(
+            ReceiveNumbered(line, numbers, token_seed=self.desk.seed(), session=session)
+        )
+
+        if isinstance(reply, Refused):
+            assert is_refused
+            assert reply.kind is (SESSION_LOCK_LOST if session else NOT_ALLOWED)
+            return
+        assert isinstance(reply, Received) and not is_refused
+        found = [(each.entry.sequence_number, each.payload) for each in reply.deliveries]
+        assert found == [(each.number, each.payload) for each in expected]
+        for message, delivery in zip(expected, reply.deliveries, strict=True):
+            assert delivery.delivery_count == message.count
+            self.hand_over(message, delivery.token, delivery.locked_until_ms, hold, True)
         self.settle_down()
 
     # Settling.

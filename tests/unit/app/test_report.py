@@ -12,7 +12,7 @@ from shardbus.app.cli.client import Answer
 from shardbus.app.cli.console import Json
 from shardbus.app.cli.failures import CommandError
 from shardbus.app.cli.report.command import read_report, shown
-from shardbus.app.cli.report.page import count_top, duration, page_of, time_top
+from shardbus.app.cli.report.page import axis_count, count_top, duration, page_of, time_top
 from shardbus.app.cli.sas import Credential
 from shardbus.gateway.http.observing.figures import Figures
 
@@ -159,6 +159,14 @@ def test_a_step_in_which_nothing_was_delivered_is_a_gap_and_not_a_time_of_zero()
 def test_axes_end_at_round_numbers_with_a_whole_half(most: int, count: int, time_ms: int) -> None:
     """P8: half of 1 message would be 0 or 1."""
     assert (count_top(most), time_top(most)) == (count, time_ms)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(900_000, "900,000"), (1_200_000, "1.2 M"), (18_000_000, "18 M")]
+)
+def test_large_counts_of_an_axis_fit_beside_it(count: int, text: str) -> None:
+    """P8"""
+    assert axis_count(count) == text
 
 
 def test_a_single_step_has_one_label() -> None:

@@ -167,7 +167,7 @@ def test_an_undo_asks_for_what_was_marked(monkeypatch: pytest.MonkeyPatch) -> No
     found = undo(_api(bus), ["orders", "other"], "abc", {"rate": 5})
 
     assert bus.jobs == [{"action": "undo", "mark": "triage-abc", "rate_max": 5}] * 2
-    assert found == {"group": "abc", "undone": 4, "skipped": 2}
+    assert found == {"group": "abc", "undone": 4, "skipped": 2, "warnings": ["beware"]}
     with pytest.raises(Refused):
         undo(_api(Bus("failed")), ["orders"], "abc", {})
 

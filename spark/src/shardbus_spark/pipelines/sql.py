@@ -16,14 +16,30 @@ from shardbus_spark.conditions.parser import VIEW, parse_query
 from shardbus_spark.conditions.tree import Query
 from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.pipelines.driver import Run
-from shardbus_spark.pipelines.transform import NO_OTHERS, Compute, run_transform
+from shardbus_spark.pipelines.streaming import SOURCE_COLUMNS
+from shardbus_spark.pipelines.transform import (
+    JSON,
+    NO_OTHERS,
+    Compute,
+    run_transform,
+    views_of,
+)
 
 SPARK: Final = "spark"
 
 
 def run(run: Run) -> bool:
     """Whether everything was done; false if it was stopped earlier."""
+    check_query(run.definition)
     return run_transform(run, query_of(run.definition))
+
+
+def check_query(definition: Definition) -> None:
+    """OptionError for a query that cannot be used, as far as it can be read without Spark."""
+    if definition.text("dialect") != SPARK:
+        json = (JSON,) if definition.text("json_schema") else ()
+        views = [VIEW, *views_of(definition)]
+        parse_query(definition.text("query"), (*SOURCE_COLUMNS, *json), views)
 
 
 def query_of(definition: Definition) -> Compute:

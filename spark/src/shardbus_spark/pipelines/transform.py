@@ -54,6 +54,10 @@ def run_transform(run: Run, compute: Compute) -> bool:
     """Whether everything was done; false if it was stopped earlier."""
     definition = run.definition
     check_target(definition)
+    # Before Spark is started, like the target.
+    views_of(definition)
+    if definition.text("json_schema"):
+        parse_schema(definition.text("json_schema"))
     return run_stream(
         run,
         lambda spark, options, is_once: start_transform(

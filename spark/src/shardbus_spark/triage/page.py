@@ -39,12 +39,14 @@ svg { width: 100%; height: auto; display: block; }
 svg text { font: 12px system-ui, sans-serif; fill: var(--dim); }
 .grid { stroke: var(--line); } .s0 { fill: var(--s0); } .s1 { fill: var(--s1); }
 .s2 { fill: var(--s2); } .s3 { fill: var(--s3); } .s4 { fill: var(--s4); } .s5 { fill: var(--s5); }
-.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; min-width: 44rem; }
+svg.plot { min-width: 52rem; }
 th, td { text-align: left; vertical-align: top; padding: .35rem .6rem;
   border-bottom: 1px solid var(--line); } th { color: var(--dim); font-weight: 600; }
-td time { white-space: nowrap; }
+td { overflow-wrap: anywhere; } td time, td a { white-space: nowrap; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 ul.key { list-style: none; padding: 0; display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; }
+ul.key li { overflow-wrap: anywhere; }
 ul.key svg { display: inline-block; width: .8rem; height: .8rem; margin-right: .4rem; }
 section { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
   padding: .75rem 1rem; margin: .75rem 0; } section h3 { margin: 0; font-size: 1rem;
@@ -113,7 +115,7 @@ def _plot(report: Report) -> Iterable[str]:
         f"<p>When the letters were enqueued, in steps of {_duration(report['step_s'])}, by group. "
         "The table below the plot has the same numbers.</p>"
     )
-    yield plot(report["steps"], series)
+    yield f'<div class="wide" tabindex="0" role="group">{plot(report["steps"], series)}</div>'
     yield '<ul class="key">'
     for each in series:
         yield (

@@ -16,6 +16,7 @@ TOP: Final = 10
 BOTTOM: Final = 34
 LABELS_MAX: Final = 5
 _GRID: Final = 4
+_LABEL_WIDTH: Final = 130
 
 
 class Series(NamedTuple):
@@ -36,8 +37,8 @@ def plot(steps: Sequence[str], series: Sequence[Series]) -> str:
     totals = [sum(each.counts[place] for each in series) for place in range(len(steps))]
     top = ceiling(max(totals, default=0))
     parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Letters over time; the '
-        'table below has the numbers">'
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Letters over '
+        'time; the table below has the numbers">'
     ]
     parts += _grid(top)
     parts += _bars(steps, series, top)
@@ -55,6 +56,11 @@ def ceiling(count: int) -> int:
         size *= 10
 
 
+def shown(count: int) -> str:
+    """A count of the axis, which has no room for seven digits: exact, since it is round."""
+    return f"{count / 1_000_000:,g} M" if count >= 1_000_000 else f"{count:,}"
+
+
 def _y(count: int, top: int) -> float:
     return HEIGHT - BOTTOM - count * (HEIGHT - BOTTOM - TOP) / top
 
@@ -66,7 +72,7 @@ def _grid(top: int) -> list[str]:
         y = _y(count, top)
         found.append(
             f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}">'
-            f'</line><text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{count:,}</text>'
+            f'</line><text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{shown(count)}</text>'
         )
     return found
 
@@ -100,9 +106,12 @@ def _labels(steps: Sequence[str]) -> list[str]:
     has_seconds = any(not step.endswith(":00Z") for step in steps)
     found = []
     for place in range(0, len(steps), every):
-        x = LEFT + place * width + (width / 2 if len(steps) < LABELS_MAX else 0)
-        if x > WIDTH - 130:
+        x = LEFT + (place + 0.5) * width
+        if x > WIDTH - _LABEL_WIDTH / 2:
             break
-        shown = steps[place][: 19 if has_seconds else 16].replace("T", " ")
-        found.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 20}">{shown}</text>')
+        moment = steps[place][: 19 if has_seconds else 16].replace("T", " ")
+        found.append(
+            f'<text x="{max(x, _LABEL_WIDTH / 2):.1f}" y="{HEIGHT - BOTTOM + 20}" '
+            f'text-anchor="middle">{moment}</text>'
+        )
     return found

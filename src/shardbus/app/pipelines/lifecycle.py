@@ -57,6 +57,10 @@ class Lifecycle(Task, kw_only=True, frozen=True):
     def written_path(self) -> str:
         return self.path
 
+    @property
+    def figures_path(self) -> str:
+        return self.path
+
     def checked(self, name: str) -> Self:
         return replace(self, path=checked_path(self.path or name))
 

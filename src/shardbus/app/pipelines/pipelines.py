@@ -17,6 +17,7 @@ from shardbus.app.pipelines.driver_keeper import (
     DriverKeeper,
     Launch,
 )
+from shardbus.app.pipelines.hours import hours_of
 from shardbus.app.pipelines.known import (
     HOLD_S,
     Entities,
@@ -33,6 +34,7 @@ from shardbus.core.errors import (
     Refused,
     Unavailable,
 )
+from shardbus.gateway.http.api.documents import PipelineHours
 from shardbus.gateway.http.observing.readers import Follower
 
 log = logging.getLogger(__name__)
@@ -236,6 +238,9 @@ class KeptPipelines:
             self._keepers.pop(name, None)
             self._finished_before.discard(name)
             self._wanted.discard(name)
+
+    async def hours(self, name: str) -> PipelineHours:
+        return await hours_of(self._known.found(name), self._locate)
 
     def log(self, name: str) -> list[str]:
         self._found(name)

@@ -23,6 +23,7 @@ from shardbus.app.pipelines.driver_keeper import (
     STOPPING,
     DriverKeeper,
 )
+from shardbus.app.pipelines.hours import hours_of
 from shardbus.app.pipelines.known import (
     HOLD_S,
     Entities,
@@ -37,6 +38,7 @@ from shardbus.app.pipelines.shelf import Intent
 from shardbus.app.pipelines.task import Task
 from shardbus.broker.fragment.storage import Worker
 from shardbus.core.errors import NOT_ALLOWED, Refused, Unavailable
+from shardbus.gateway.http.api.documents import PipelineHours
 from shardbus.gateway.http.observing.readers import Follower
 from shardbus.stores.base.leased import LeasedHead, LeasedRow, LeasedTable
 
@@ -227,6 +229,9 @@ class SharedPipelines:
                 raise Refused(NOT_ALLOWED, f"Pipeline {name} was started again: stop it first.")
             await asyncio.to_thread(self._forget, definition)
             await self._read()
+
+    async def hours(self, name: str) -> PipelineHours:
+        return await hours_of(self._known.found(name), self._locate)
 
     def log(self, name: str) -> list[str]:
         self._known.found(name)

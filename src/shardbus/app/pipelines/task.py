@@ -95,6 +95,11 @@ class Task(Body, kw_only=True, frozen=True):
         """The path that no other pipeline may write to; empty when nothing is written."""
         return ""
 
+    @property
+    def figures_path(self) -> str:
+        """The path where figures of hours are kept; empty when there are none."""
+        return ""
+
     def reader(self, name: str) -> str:
         """The reader under which the driver claims messages; empty without one."""
         return ""

@@ -143,9 +143,13 @@ class Operations:
         )
         return await receive.locked() if is_locking else await receive.removed()
 
-    async def lock_numbered(self, line: int, numbers: Sequence[int]) -> list[Delivery]:
-        """Lock those of these active messages that are there and not locked."""
-        return await lock_numbered(self._router, line, numbers, self._new_seed)
+    async def lock_numbered(
+        self, line: int, numbers: Sequence[int], session: bytes = NO_SESSION
+    ) -> list[Delivery]:
+        """Lock those of these active messages that are there and not locked, and of a held session
+        if one is given.
+        """
+        return await lock_numbered(self._router, line, numbers, self._new_seed, session)
 
     async def schedule(self, messages: list[Message]) -> list[int]:
         """Schedule messages; returns sequence numbers in order, 0 for a duplicate. A failure

@@ -10,6 +10,7 @@ from shardbus.broker.routing.dispatch import ignore
 from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.limits import DEFERRED_COUNT_MAX
 from shardbus.core.messages.command import (
+    NO_SESSION,
     RELEASE,
     Delivery,
     Received,
@@ -19,27 +20,38 @@ from shardbus.core.messages.command import (
 
 
 async def lock_numbered(
-    router: EntityRouter, line: int, numbers: Sequence[int], new_seed: Callable[[], bytes]
+    router: EntityRouter,
+    line: int,
+    numbers: Sequence[int],
+    new_seed: Callable[[], bytes],
+    session: bytes = NO_SESSION,
 ) -> list[Delivery]:
-    """Those of these active messages that are there and not locked, locked, by fragment.
+    """Those of these active messages that are there and not locked, locked, by fragment; with
+    `session`, the token of a held one, only messages of that session.
 
     At most DEFERRED_COUNT_MAX numbers; a failure of a fragment is raised, and nothing stays locked.
     """
     assert len(numbers) <= DEFERRED_COUNT_MAX
+    tokens = {router.index_of_token(each): each for each in router.held_links.tokens_of(session)}
     shares: dict[int, list[int]] = {}
     for number in numbers:
         index = router.index_of_number(number)
-        if index >= 0:
+        if index >= 0 and (session == NO_SESSION or index in tokens):
             shares.setdefault(index, []).append(number)
     indexes = list(shares)
 
     def hand_back(position: int, answer: Answer) -> None:
         if isinstance(answer, Received) and answer.deliveries:
-            tokens = [delivery.token for delivery in answer.deliveries]
-            router.ports[indexes[position]].submit(Settle(RELEASE, tokens), ignore)
+            locks = [delivery.token for delivery in answer.deliveries]
+            router.ports[indexes[position]].submit(Settle(RELEASE, locks), ignore)
 
     questions = [
-        to_port(router.ports[index], ReceiveNumbered(line, share, token_seed=new_seed()))
+        to_port(
+            router.ports[index],
+            ReceiveNumbered(
+                line, share, token_seed=new_seed(), session=tokens.get(index, NO_SESSION)
+            ),
+        )
         for index, share in shares.items()
     ]
     answers = await ask_all(questions, hand_back)

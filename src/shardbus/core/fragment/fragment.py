@@ -538,17 +538,17 @@ class Fragment:
         return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
 
     def _receive_numbered(self, command: ReceiveNumbered, now_ms: int) -> Received:
-        if self.reads.line(command.line, NO_SESSION) is None:
-            raise not_received_so(NO_SESSION)
-        numbers = command.sequence_numbers
-        check_numbers(numbers, DEFERRED_COUNT_MAX)
-        read = [self._supply.entries.get(number) for number in numbers]
-        room = self._bounds.locks_max - len(self._locks)
-        entries = take_numbered(self._ledger, command.line, read, room, now_ms)
-        return Received(self._lock(entries, NO_SESSION, command.token_seed, now_ms), False)
+        line = self.reads.line(command.line, command.session)
+        if line is None:
+            raise not_received_so(command.session)
+        key = self._session_for(command.line, command.session)
+        check_numbers(command.sequence_numbers, DEFERRED_COUNT_MAX)
+        read = [self._supply.entries.get(number) for number in command.sequence_numbers]
+        entries = take_numbered(self._ledger, command, line, key, read, now_ms)
+        return Received(self._lock(entries, command.session, command.token_seed, now_ms), False)
 
     def _session_for(self, line: int, session: bytes) -> str | None:
-        """The key of the session whose deferred messages may be received; None: any of the line."""
+        """The key of the session whose messages are received by number; None: any of the line."""
         if self._holds is None or line != MAIN_LINE:
             if session != NO_SESSION:
                 raise not_received_so(session)

@@ -12,6 +12,7 @@ segments, many at once.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Final, final
 
 from shardbus.core.fragment.change import Change, RecordChange, StageDrop, StagePut
@@ -44,7 +45,18 @@ WAIT_MS: Final = 1_000
 NUMBERS_RESERVED: Final = 1_024
 # The bytes that a block takes in a store beside its own.
 _BLOCK_BYTES: Final = 128
-_HELD_NOTHING: Final = (UNKNOWN, "")
+
+
+@final
+class _Hold:
+    """Since when, and by whom, the messages of one receive are locked."""
+
+    def __init__(self, at_ms: int, receiver: str) -> None:
+        self.at_ms = at_ms
+        self.receiver = receiver
+
+
+_NOT_HELD: Final = _Hold(UNKNOWN, "")
 
 
 @final
@@ -64,7 +76,7 @@ class Journal:
         self.next = 1
         self._reserved_to = 1
         self._rows = Rows()
-        self._locked: dict[int, tuple[int, str]] = {}
+        self._locked: dict[int, _Hold] = {}
         # How many rows the row that is a gap stands for.
         self._missing = 0
         # Of each closed segment its end, the moment of its last row, and its bytes.
@@ -136,32 +148,46 @@ class Journal:
 
     def locked(self, entries: list[Entry], receiver: str, steady_ms: int) -> None:
         rows, count, at_ms = self._rows, len(entries), self.at_ms
+        numbers = [entry.sequence_number for entry in entries]
         self._add(LOCK, count)
-        rows.numbers += [entry.sequence_number for entry in entries]
+        rows.numbers += numbers
         rows.ages_ms += [at_ms - entry.enqueued_at_ms for entry in entries]
         rows.held_ms += [UNKNOWN] * count
         rows.deliveries += [entry.delivery_count for entry in entries]
         rows.sizes_bytes += [entry.size_bytes for entry in entries]
         rows.keys += [rows.text(entry.session_id) for entry in entries]
         rows.tags += [rows.text(receiver) << 32] * count
-        held = (at_ms, receiver)
-        for entry in entries:
-            self._locked[entry.sequence_number] = held
+        hold = _Hold(at_ms, receiver)
+        if count == 1:
+            self._locked[numbers[0]] = hold
+        else:
+            self._locked.update(dict.fromkeys(numbers, hold))
         self._wait(steady_ms)
 
     def moved(self, event: int, entries: list[Entry], detail: str | None = None) -> None:
         """Messages that are settled, expire, or change in another way."""
         rows, count, at_ms = self._rows, len(entries), self.at_ms
-        held = [self._locked.pop(entry.sequence_number, _HELD_NOTHING) for entry in entries]
+        numbers = [entry.sequence_number for entry in entries]
         self._add(event, count)
-        rows.numbers += [entry.sequence_number for entry in entries]
+        rows.numbers += numbers
         rows.ages_ms += [at_ms - entry.enqueued_at_ms for entry in entries]
-        rows.held_ms += [UNKNOWN if since < 0 else at_ms - since for since, _ in held]
         rows.deliveries += [entry.delivery_count for entry in entries]
         rows.sizes_bytes += [entry.size_bytes for entry in entries]
         rows.keys += [rows.text(entry.session_id) for entry in entries]
-        shown = rows.text(detail)
-        rows.tags += [rows.text(receiver) << 32 | shown for _, receiver in held]
+        self._end_holds(numbers, rows.text(detail))
+
+    def _end_holds(self, numbers: list[int], detail: int) -> None:
+        """Fill in how long, and by whom, messages were locked: mostly all by one receive."""
+        rows, at_ms = self._rows, self.at_ms
+        known, held_ms, tag = _NOT_HELD, UNKNOWN, detail
+        # One call for all: their numbers stay the objects that they are.
+        for hold in map(self._locked.pop, numbers, repeat(_NOT_HELD)):
+            if hold is not known:
+                known = hold
+                held_ms = UNKNOWN if hold is _NOT_HELD else at_ms - hold.at_ms
+                tag = rows.text(hold.receiver) << 32 | detail
+            rows.held_ms.append(held_ms)
+            rows.tags.append(tag)
 
     def released(self, entries: list[Entry], steady_ms: int) -> None:
         """Messages whose delivery did not fail."""

@@ -185,18 +185,24 @@ def unpacked(data: bytes) -> Rows:
 def _pack_column(parts: list[bytes], column: list[int]) -> None:
     first = column[0]
     count = len(column)
-    if column.count(first) == count:
+    # One pass over plain integers: `min`, `max` and `count` compare objects.
+    base = highest = first
+    for value in column:
+        if value < base:
+            base = value
+        elif value > highest:
+            highest = value
+    span = highest - base
+    if span == 0:
         parts.append(_COLUMN.pack(_CONSTANT, first))
         return
-    if column[-1] == first + count - 1 and column == list(range(first, first + count)):
+    if span == count - 1 and first == base and column == list(range(first, first + count)):
         parts.append(_COLUMN.pack(_RUN, first))
         return
-    base = min(column)
-    highest = max(column) - base
-    width = 1 if highest < 1 << 8 else 2 if highest < 1 << 16 else 4 if highest < 1 << 32 else 8
+    width = 1 if span < 1 << 8 else 2 if span < 1 << 16 else 4 if span < 1 << 32 else 8
     parts.append(_COLUMN.pack(width, base))
     distances = column if base == 0 else [value - base for value in column]
-    parts.append(pack(f"<{count}{_FORMATS[width]}", *distances))
+    parts.append(bytes(distances) if width == 1 else pack(f"<{count}{_FORMATS[width]}", *distances))
 
 
 def _unpack_column(data: bytes, at: int, count: int, column: list[int]) -> int:

@@ -153,16 +153,28 @@ class ReceiveNumbered(AboutMessages):
     """Lock those of these active messages of a line that are there and not taken. Answered by
     `Received`, in the order of the numbers; perhaps not all, if they are too many bytes.
 
-    At most DEFERRED_COUNT_MAX numbers. The main line of a fragment that requires sessions is
-    received by session only: NOT_ALLOWED.
+    At most DEFERRED_COUNT_MAX numbers. `session` as in `Receive`: only those of its messages.
     """
 
-    FIELDS = fields(line=LINE, sequence_numbers=NUMBERS, token_seed=SEED)
+    FIELDS = fields(
+        line=LINE,
+        sequence_numbers=NUMBERS,
+        token_seed=SEED,
+        session=since(12, unless(NO_SESSION, DATA)),
+    )
 
-    def __init__(self, line: int, sequence_numbers: list[int], *, token_seed: bytes) -> None:
+    def __init__(
+        self,
+        line: int,
+        sequence_numbers: list[int],
+        *,
+        token_seed: bytes,
+        session: bytes = NO_SESSION,
+    ) -> None:
         self.line = line
         self.sequence_numbers = sequence_numbers
         self.token_seed = token_seed
+        self.session = session
 
 
 @final

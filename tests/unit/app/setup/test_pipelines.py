@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shardbus.app.pipelines.definition import Definition
+from shardbus.app.pipelines.definition import KINDS, Definition
 from shardbus.app.pipelines.pipelines import KeptPipelines
 from shardbus.app.pipelines.shelf import Shelf
 from shardbus.app.setup.application import Blocked
@@ -43,10 +43,12 @@ column = { message_id = "", subject = "type" }
 
 
 class Entities:
-    """One queue."""
+    """One queue, or all entities."""
+
+    has_all = False
 
     def check(self, definition: Definition) -> None:
-        if definition.task.entity != "orders":
+        if definition.task.entity != "orders" and not self.has_all:
             raise Refused(NOT_FOUND, "The messaging entity 'x' could not be found.")
 
     async def hold_claims(self, definition: Definition) -> int:
@@ -178,6 +180,64 @@ def test_an_export_applies_to_another_namespace_and_is_the_same_there(
 
     assert write_toml(other.everything(), with_keys=False) == text
     assert 'column = { message_id = "", subject = "type" }' in text
+
+
+OTHERS = """
+[[pipeline]]
+name = "all"
+entity = "orders/Subscriptions/all"
+keep = true
+rule = "total > 100"
+[[pipeline]]
+name = "fill"
+kind = "backfill"
+entity = "orders/Subscriptions/late"
+from-pipeline = "all"
+until = 2026-01-31T08:00:00Z
+while-receiving = true
+[[pipeline]]
+name = "invoices"
+kind = "sql"
+entity = "orders"
+entities = "refunds=refunds"
+to = "invoices"
+query = "SELECT message_id, body FROM messages WHERE subject = 'it''s \\\\ \\"new\\"'"
+json-schema = "id bigint"
+bad-json = "null"
+[[pipeline]]
+name = "upper"
+kind = "python"
+entity = "orders"
+path = "upper"
+file = "up.py"
+[[pipeline]]
+name = "moves"
+kind = "lifecycle"
+entity = "orders"
+on-loss = "continue"
+"""
+
+
+def test_every_kind_is_exported_as_it_was_applied(tmp_path: Path) -> None:
+    """P9"""
+    said = from_toml(AGAIN + ARCHIVE + OTHERS)
+    town = Town(others=[PipelinePages(lenient_in(tmp_path / "one"))])
+    town.made(said)
+    text = write_toml(town.everything(), with_keys=False)
+    other = Town(others=[PipelinePages(lenient_in(tmp_path / "other"))])
+
+    other.made(from_toml(text))
+
+    assert {str(one.members["kind"]) for one in said.pipelines} == set(KINDS)
+    assert write_toml(other.everything(), with_keys=False) == text
+    assert signs(other.planned(said)) == []
+
+
+def lenient_in(directory: Path) -> KeptPipelines:
+    """Pipelines of a bus that has every entity."""
+    entities = Entities()
+    entities.has_all = True
+    return KeptPipelines(entities, Shelf(directory), locate=str, forget=lambda definition: None)
 
 
 def test_the_other_forms_cannot_express_them_and_say_so(town: Town) -> None:

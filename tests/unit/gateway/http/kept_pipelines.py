@@ -6,6 +6,7 @@ from shardbus.app.pipelines.definition import KINDS
 from shardbus.app.pipelines.report import Report
 from shardbus.app.pipelines.task import Task
 from shardbus.core.errors import NOT_FOUND, Refused
+from shardbus.gateway.http.api.documents import HotKey, PipelineHours
 
 
 class Kept:
@@ -57,6 +58,15 @@ class Kept:
 
     async def delete(self, name: str, *, is_abandoned: bool = False) -> None:
         self.asked.append(f"delete {name}{' abandoned' * is_abandoned}")
+
+    async def hours(self, name: str) -> PipelineHours:
+        return PipelineHours(
+            step_ms=3_600_000,
+            first_at="2026-11-18T12:00:00.000Z",
+            count=1,
+            series={"enqueued": [3, None]},
+            keys=[HotKey(key="k", enqueued=3, share=1.0)],
+        )
 
     def log(self, name: str) -> list[str]:
         return ["one", "two", "three"]

@@ -50,6 +50,9 @@ def test_pipelines_are_listed_and_shown_with_progress_and_log(web: Web, kept: Ke
     assert show("/api/v1/pipelines") == {"pipelines": [kept.show("archive")]}
     assert show(one) == kept.show("archive")
     assert show(f"{one}/progress") == kept.show("archive")["progress"]
+    hours = show(f"{one}/hours")
+    assert hours["series"] == {"enqueued": [3, None]}
+    assert hours["keys"] == [{"key": "k", "enqueued": 3, "share": 1.0}]
     assert show(f"{one}/logs?top=2") == {"name": "archive", "lines": ["two", "three"]}
 
 

@@ -336,6 +336,74 @@ def test_what_was_received_after_a_redrive_and_resubmitted_is_not_undone(desk: D
     assert (job["done"], len(_messages(desk)), _messages(desk, f"q{DEAD}")) == (0, 1, [])
 
 
+def _let_go(desk: Desk, queue: str, received: Json) -> None:
+    session = received["session"]
+    assert isinstance(session, dict)
+    held = {"session_lock_token": session["lock_token"]}
+    desk.call("POST", f"entities/{queue}/sessions/release", held)
+
+
+def _bury_in_sessions(desk: Desk, name: str, *sessions: str) -> str:
+    """A redrive of dead letters with these sessions, in order, to their queue; its path."""
+    desk.create_sessions(name, is_partitioned=name == "spread")
+    messages = [{"body": f"m{n}", "session_id": each} for n, each in enumerate(sessions)]
+    desk.call("POST", f"entities/{name}/messages", {"messages": messages})
+    for each in dict.fromkeys(one.lower() for one in sessions):
+        wish = {"session_id": each, "count": 50}
+        got = desk.call("POST", f"entities/{name}/messages/receive", wish)
+        tokens = [one["lock_token"] for one in _array(got["messages"])]
+        settlement = {"action": "dead_letter", "lock_tokens": tokens, "reason": each}
+        desk.call("POST", f"entities/{name}/messages/settle", settlement)
+        _let_go(desk, name, got)
+    job = desk.wait(desk.begin(f"{name}{DEAD}", "resubmit", mark="m1"))
+    assert job["done"] == len(sessions), job
+    return name
+
+
+@pytest.mark.parametrize("queue", ["held", "spread"])
+def test_messages_of_sessions_are_undone_and_the_rest_of_a_session_keeps_its_order(
+    desk: Desk, queue: str
+) -> None:
+    """P7"""
+    _bury_in_sessions(desk, queue, "a", "b", "A", "c", "b", "a")
+    later = {"messages": [{"body": "new", "session_id": "a"}]}
+    desk.call("POST", f"entities/{queue}/messages", later)
+    wish = {"session_id": "b", "count": 1}
+    held = desk.call("POST", f"entities/{queue}/messages/receive", wish)
+
+    job = desk.wait(desk.begin(queue, "undo", mark="m1"))
+
+    assert (job["state"], job["done"], job["skipped"]) == ("done", 4, 2), job
+    [warning] = _array(job["warnings"])
+    assert "'b'" in str(warning) and "locked by another receiver" in str(warning)
+    letters = _messages(desk, f"{queue}{DEAD}")
+    assert sorted((one["body"], one["dead_letter_reason"]) for one in letters) == [
+        ("m0", "a"), ("m2", "a"), ("m3", "c"), ("m5", "a"),
+    ]  # fmt: skip
+    _let_go(desk, queue, held)
+    again = desk.wait(desk.begin(queue, "undo", mark="m1"))
+    assert (again["state"], again["done"], again["skipped"]) == ("done", 2, 0), again
+    wish = {"session_id": "A", "count": 9}
+    [rest] = _array(desk.call("POST", f"entities/{queue}/messages/receive", wish)["messages"])
+    assert (rest["body"], rest["delivery_count"]) == ("new", 0)
+
+
+def test_messages_of_sessions_that_were_received_are_not_undone(desk: Desk) -> None:
+    """P7: what was abandoned, or is set apart for its receiver, stays in its session."""
+    _bury_in_sessions(desk, "held", "a", "a", "a", "a")
+    got = desk.call("POST", "entities/held/messages/receive", {"session_id": "a", "count": 3})
+    tokens = [one["lock_token"] for one in _array(got["messages"])]
+    for action, some in (("abandon", tokens[:1]), ("defer", tokens[1:2]), ("release", tokens[2:])):
+        settlement = {"action": action, "lock_tokens": some}
+        desk.call("POST", "entities/held/messages/settle", settlement)
+    _let_go(desk, "held", got)
+
+    job = desk.wait(desk.begin("held", "undo", mark="m1"))
+
+    assert (job["state"], job["done"], job["skipped"]) == ("done", 2, 2), job
+    assert sorted(str(one["body"]) for one in _messages(desk, "held")) == ["m0", "m1"]
+
+
 def test_a_mark_that_a_sender_wrote_is_harmless(desk: Desk) -> None:
     desk.call("POST", "entities/q/messages", {"messages": [{"body": "x-opt-shardbus-redriven"}]})
 

@@ -66,6 +66,12 @@ def documents(document: Document, name: str) -> list[Document]:
     return [dict(each) for each in listed if isinstance(each, dict)]
 
 
+def texts(document: Document, name: str) -> list[str]:
+    """The texts of a list in an answer."""
+    found = document.get(name)
+    return list(map(str, found if isinstance(found, list) else []))
+
+
 def with_api(options: Options, act: Callable[[ApiClient], T]) -> T:
     """Call `act` with the API."""
     return act(access_from(options).api())

@@ -62,7 +62,8 @@ svg text { font: 12px system-ui, sans-serif; fill: var(--dim); }
 .bar { fill: var(--s0); } ul { list-style: none; padding: 0; display: flex; flex-wrap: wrap;
   gap: .25rem 1.5rem; } li svg { display: inline-block; width: 2rem; height: .7rem;
   margin-right: .4rem; }
-.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
+.wide { overflow-x: auto; } svg.plot { min-width: 52rem; }
+table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line);
   overflow-wrap: anywhere; } th { color: var(--dim); font-weight: 600; overflow-wrap: normal; }
 td:first-child { min-width: 6rem; } .names td:first-child { min-width: 18rem; }
@@ -178,7 +179,7 @@ def _time(report: Document) -> Iterable[str]:
     yield f"<p>Messages in each {duration(step_ms)}.</p>"
     flows = [(name, _numbers(over, name)) for name in ("enqueued", "settled", "failed")]
     flowed = [True] * len(starts)
-    yield _plot(starts, flows, flowed, _counted, count_top)
+    yield _plot(starts, flows, flowed, axis_count, count_top)
     yield _twin(starts, flows, flowed, _counted)
     yield "<h2>Time in queue</h2>"
     yield (
@@ -326,7 +327,11 @@ def _plot(
 ) -> str:
     """Lines over time, distinguished by colour and dashes, with gaps where nothing is known."""
     top = top_of(max(max(values) for _, values in series))
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="A plot over time">']
+    parts = [
+        '<div class="wide" tabindex="0" role="group">'
+        f'<svg class="plot" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        'aria-label="A plot over time">'
+    ]
     for line in range(_GRID + 1):
         y = _y(top * line // _GRID, top)
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{y}" y2="{y}"></line>')
@@ -335,7 +340,7 @@ def _plot(
     parts += _moments(starts)
     for tone, (_, values) in enumerate(series):
         parts += _lines(values, is_known, top, tone)
-    parts.append("</svg><ul>")
+    parts.append("</svg></div><ul>")
     for tone, (name, _) in enumerate(series):
         parts.append(
             f'<li><svg viewBox="0 0 30 10" aria-hidden="true"><line class="line s{tone}" x1="0" '
@@ -381,6 +386,11 @@ def _y(value: int, top: int) -> float:
     return bottom - (bottom - 12) * value / top
 
 
+def axis_count(count: int) -> str:
+    """A count of an axis, which has no room for eight digits: exact, since it is round."""
+    return f"{count / 1_000_000:,g} M" if count >= 1_000_000 else f"{count:,}"
+
+
 def _counted(count: int) -> str:
     return f"{count:,}"
 
@@ -388,7 +398,11 @@ def _counted(count: int) -> str:
 def _bars(rows: Sequence[tuple[str, int]], said: Callable[[int], str]) -> str:
     top = max((value for _, value in rows), default=0) or 1
     height = 22 * len(rows)
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="A bar for each row">']
+    parts = [
+        '<div class="wide" tabindex="0" role="group">'
+        f'<svg class="plot" viewBox="0 0 {_WIDTH} {height}" role="img" '
+        'aria-label="A bar for each row">'
+    ]
     for place, (name, value) in enumerate(rows):
         y, wide = 22 * place, 560 * value / top
         label = markup(name if len(name) <= 36 else f"{name[:17]}…{name[-18:]}")
@@ -397,4 +411,4 @@ def _bars(rows: Sequence[tuple[str, int]], said: Callable[[int], str]) -> str:
             f'<rect class="bar" x="258" y="{y + 4}" width="{wide:.1f}" height="14"></rect>'
         )
         parts.append(f'<text x="{264 + wide:.1f}" y="{y + 15}">{said(value)}</text>')
-    return "".join([*parts, "</svg>"])
+    return "".join([*parts, "</svg></div>"])

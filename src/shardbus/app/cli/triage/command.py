@@ -12,7 +12,7 @@ from shardbus.app.cli.access import Options, access_from, access_options, text_o
 from shardbus.app.cli.api_client import Document
 from shardbus.app.cli.console import Console, counted, note, run_command
 from shardbus.app.cli.failures import Usage
-from shardbus.app.cli.messages.entity_path import entity_parameters, message_path, whole
+from shardbus.app.cli.messages.entity_path import entity_parameters, message_path, texts, whole
 from shardbus.app.cli.triage.redrive import (
     Redrive,
     found_group,
@@ -108,11 +108,11 @@ def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Opti
         found = undo(api, entities, undone, options)
         count = whole(found, "undone")
         left = whole(found, "skipped")
-        console.show(
-            found,
+        told = (
             f"{counted(count, 'letter')} of {undone} are dead letters again; {left:,} have been "
-            "received or are locked, and stay where they are",
+            "received or are locked, and stay where they are"
         )
+        console.show(found, "\n".join([told, *texts(found, "warnings")]))
         return 0
     given = options.get("top")
     top = given if isinstance(given, int) else TOP

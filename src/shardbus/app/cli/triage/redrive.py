@@ -14,7 +14,7 @@ from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.completion import complete_entity
 from shardbus.app.cli.console import Console, Json, counted
 from shardbus.app.cli.failures import CommandError, Interrupted, NotFound, Refused, Usage
-from shardbus.app.cli.messages.entity_path import documents, whole
+from shardbus.app.cli.messages.entity_path import documents, texts, whole
 from shardbus.app.cli.progress import Progress
 from shardbus.app.cli.tables import shortened, terminal_width
 
@@ -127,6 +127,7 @@ def mark_of(group: str) -> str:
 def undo(api: ApiClient, entities: Sequence[str], group: str, order: Options) -> Document:
     """Make redriven letters of a group dead letters again, unless they have been received."""
     done = skipped = 0
+    warnings: list[str] = []
     for entity in entities:
         job: Document = {"action": "undo", "mark": mark_of(group)}
         if isinstance(rate := order.get("rate"), int):
@@ -134,7 +135,13 @@ def undo(api: ApiClient, entities: Sequence[str], group: str, order: Options) ->
         ended = _ended(api, f"entities/{entity}/jobs", job)
         done += whole(ended, "done")
         skipped += whole(ended, "skipped")
-    return {"group": group, "undone": done, "skipped": skipped}
+        warnings += _new_warnings(ended, warnings)
+    return {
+        "group": group,
+        "undone": done,
+        "skipped": skipped,
+        "warnings": list[Json](warnings),
+    }
 
 
 def _ended(api: ApiClient, path: str, order: Document) -> Document:
@@ -198,10 +205,7 @@ class Redrive:
         planned = self._api.post(f"{self._line}/jobs", self._job(some, is_dry_run=True))
         trials = self._trials(some) if self._order.edit else []
         count = whole(self._group, "count")
-        planned_ones = planned.get("warnings")
-        warnings = self._warnings + list(
-            map(str, planned_ones if isinstance(planned_ones, list) else [])
-        )
+        warnings = self._warnings + texts(planned, "warnings")
         document: Document = {
             "group": self._group.get("id"),
             "entity": self._group.get("entity"),
@@ -270,10 +274,7 @@ class Redrive:
     def _count(self, job: Document) -> None:
         self._done += whole(job, "done")
         self._skipped += whole(job, "skipped")
-        warnings = job.get("warnings")
-        for text in map(str, warnings if isinstance(warnings, list) else []):
-            if text not in self._warnings and len(self._warnings) < _WARNINGS_MAX:
-                self._warnings.append(text)
+        self._warnings += _new_warnings(job, self._warnings)
 
     def _job(self, numbers: list[int], *, is_dry_run: bool = False) -> Document:
         job: Document = {
@@ -302,6 +303,12 @@ class Redrive:
         text = f"redrove {counted(self._done + more, 'dead letter')} of {self._group.get('entity')}"
         left = f", and left {self._skipped:,} that are gone, locked or cannot be repaired"
         return text + (left if self._skipped else "")
+
+
+def _new_warnings(job: Document, known: Sequence[str]) -> list[str]:
+    """What a job warns of and others did not; all together at most _WARNINGS_MAX."""
+    new = [each for each in dict.fromkeys(texts(job, "warnings")) if each not in known]
+    return new[: _WARNINGS_MAX - len(known)]
 
 
 def _is_expiring(group: Document, order: RedriveOrder) -> bool:

@@ -36,6 +36,19 @@ class PipelineHistory(HistoryShown, kw_only=True):
     ]
 
 
+class HotKey(Struct, kw_only=True):
+    key: str
+    enqueued: Count
+    share: Annotated[float, told("Its part of all new messages, from 0 to 1.")]
+
+
+class PipelineHours(HistoryShown, kw_only=True):
+    keys: Annotated[
+        list[HotKey],
+        told("The session ids and partition keys with the most new messages of the last hour."),
+    ]
+
+
 class Failure(Struct, kw_only=True):
     code: Annotated[
         str,

@@ -89,7 +89,7 @@ class NewJobs:
                 "An undo needs the mark of the resubmitted messages, and the entity where they are "
                 "now."
             )
-        if place.has_sessions and new.action != EXPORT:
+        if place.has_sessions and new.action not in (EXPORT, UNDO):
             raise Refused(
                 NOT_ALLOWED,
                 f"'{place.handle.entity.name}' requires sessions, whose messages only their "

@@ -15,13 +15,17 @@ from shardbus.core.errors import (
     NOT_FOUND,
     QUOTA_EXCEEDED,
     REPARTITIONING,
+    SESSION_CANNOT_BE_LOCKED,
+    SESSION_LOCK_LOST,
     Refused,
     Unavailable,
 )
 from shardbus.core.limits import DEFERRED_COUNT_MAX
 from shardbus.core.message import ACTIVE, Entry, Message
-from shardbus.core.messages.command import COMPLETE, DEAD_LETTER, Delivery, Settle
+from shardbus.core.messages.command import COMPLETE, DEAD_LETTER, NO_SESSION, Delivery, Settle
 from shardbus.core.sequence import fragment_of
+from shardbus.core.sessions.key import session_key
+from shardbus.gateway.http.api.messages.batch_receiver import accept_session
 from shardbus.gateway.http.api.messages.message import message_document
 from shardbus.gateway.http.api.messages.scan import Scan, entry_of, scan_of
 from shardbus.gateway.http.api.messages.values import read_numbers
@@ -46,6 +50,7 @@ from shardbus.gateway.http.jobs.resending import Resender
 from shardbus.gateway.http.jobs.storing import JobStorage, LeaseLost
 from shardbus.gateway.http.jobs.undo_marks import Grounds, grounds_of
 from shardbus.gateway.http.messaging.head_receiver import release
+from shardbus.gateway.http.server.message import Departure
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +61,7 @@ _INEXACT: Final = (
 SAVE_MS: Final = 1_000
 RETRY_MS: Final = 1_000
 # Temporary refusals.
-_PASSING: Final = (MESSAGE_LOCK_LOST, REPARTITIONING)
+_PASSING: Final = (MESSAGE_LOCK_LOST, SESSION_LOCK_LOST, REPARTITIONING)
 RETRIES_MAX: Final = 120
 """A fragment that does not come back within about two minutes ends the job."""
 FULL_WAITS_MAX: Final = 3_600
@@ -267,14 +272,45 @@ class JobRun:
         skipped = len(entries) - len(active)
         if not active:
             return skipped
+        if place.has_sessions:
+            return skipped + await self._end_in_sessions(place, active)
         numbers = [entry.sequence_number for entry in active]
         return skipped + await self._lock_and_end(place, numbers)
 
-    async def _lock_and_end(self, place: EntityPlace, numbers: Sequence[int]) -> int:
+    async def _end_in_sessions(self, place: EntityPlace, entries: Sequence[Entry]) -> int:
+        """Hold each session, as a receiver would, for as long as its messages take."""
+        skipped = 0
+        for session_id, numbers in _by_session(entries).items():
+            token = await self._held(place, session_id, len(numbers))
+            if not token:
+                skipped += len(numbers)
+                continue
+            try:
+                skipped += await self._lock_and_end(place, numbers, token)
+            finally:
+                place.handle.router.release_session(token)
+        return skipped
+
+    async def _held(self, place: EntityPlace, session_id: str, count: int) -> bytes:
+        """The token of a session; empty while others hold it."""
+        try:
+            held = await accept_session(place.handle.router, session_id, 0, Departure())
+        except Refused as refusal:
+            if refusal.kind is not SESSION_CANNOT_BE_LOCKED:
+                raise
+            if self._now_s() < self._patient_until_s:
+                raise _Locked from refusal
+            self._warn(f"{count} messages of session '{session_id}' stay: {refusal.message}")
+            return NO_SESSION
+        return NO_SESSION if held is None else held.token
+
+    async def _lock_and_end(
+        self, place: EntityPlace, numbers: Sequence[int], session: bytes = NO_SESSION
+    ) -> int:
         """Returns how many were skipped: they are gone, locked by others, or cannot be read."""
         assert len(numbers) <= DEFERRED_COUNT_MAX
         skipped = 0
-        locked = await place.handle.operations.lock_numbered(place.line, numbers)
+        locked = await place.handle.operations.lock_numbered(place.line, numbers, session)
         if locked:
             skipped += await self._end_all(place, locked)
         if len(locked) < len(numbers) and self._now_s() < self._patient_until_s:
@@ -457,3 +493,14 @@ def _by_fragment(handle: EntityHandle, deliveries: Sequence[Delivery]) -> list[l
     for delivery in deliveries:
         shares.setdefault(handle.router.index_of_token(delivery.token), []).append(delivery)
     return list(shares.values())
+
+
+def _by_session(entries: Sequence[Entry]) -> dict[str, list[int]]:
+    """The numbers of messages by session, in the spelling of the first message of each."""
+    spellings: dict[str, str] = {}
+    found: dict[str, list[int]] = {}
+    for entry in entries:
+        assert entry.session_id is not None, "the entity requires sessions"
+        spelling = spellings.setdefault(session_key(entry.session_id), entry.session_id)
+        found.setdefault(spelling, []).append(entry.sequence_number)
+    return found

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Struct
 
 from shardbus.core.namespace.access import MANAGE
 from shardbus.gateway.http.api.call import Call, Nothing, Row, shows, takes_kinds
+from shardbus.gateway.http.api.documents import PipelineHours
 from shardbus.gateway.http.api.route import PIPELINE, Parameter, Route
 from shardbus.gateway.http.document import (
     Count,
@@ -122,6 +123,10 @@ class Pipelines(Protocol[T]):
         """
         ...
 
+    async def hours(self, name: str) -> PipelineHours:
+        """The figures of hours that a lifecycle pipeline keeps; Refused for other kinds."""
+        ...
+
     def log(self, name: str) -> list[str]: ...
 
 
@@ -180,12 +185,27 @@ class PipelinePages(Generic[T]):
                 ),
                 self._stop,
             ),
+            *self._rows_of_work(),
+        ]
+
+    def _rows_of_work(self) -> list[Row]:
+        """What a pipeline has done."""
+        return [
             shows(
                 _route("/progress", "The progress of a pipeline.", PipelineProgress), self._progress
             ),
             shows(
                 _route("/logs", "The latest output of its driver.", PipelineLog, more=(_TOP,)),
                 self._log,
+            ),
+            shows(
+                _route(
+                    "/hours",
+                    "The figures of each hour that a lifecycle pipeline has kept, at most of the "
+                    "newest week.",
+                    PipelineHours,
+                ),
+                self._hours,
             ),
         ]
 
@@ -219,6 +239,9 @@ class PipelinePages(Generic[T]):
         lines = self._pipelines.log(call.pipeline)
         top = call.query.integer("top", LOG_LINES_MAX, LOG_LINES_MAX, least=1)
         return PipelineLog(name=call.pipeline, lines=lines[-top:])
+
+    async def _hours(self, call: Call[Nothing]) -> PipelineHours:
+        return await self._pipelines.hours(call.pipeline)
 
     def _document(self, found: Mapping[str, object]) -> Struct:
         return msgspec.convert(found, self._shapes[str(found["kind"])])

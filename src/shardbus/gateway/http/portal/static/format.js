@@ -111,6 +111,16 @@ export function clock(ms) {
   return new Date(shifted).toISOString().slice(11, 19);
 }
 
+/**
+ * A moment on an axis: with the day when the axis is longer than one, without the time when its steps are days.
+ * @param {number} ms @param {number} span_ms @param {number} step_ms
+ */
+export function axisTime(ms, span_ms, step_ms) {
+  if (span_ms <= 86_400_000) return clock(ms).slice(0, step_ms >= 60_000 ? 5 : 8);
+  const text = time(ms);
+  return text.slice(5, step_ms >= 86_400_000 ? 10 : 16);
+}
+
 /** @param {string | number | null | undefined} moment */
 export function ago(moment) {
   if (!moment) return "never";

@@ -2,7 +2,7 @@
 
 import { redraw } from "./app.js";
 import { h } from "./dom.js";
-import { clock, duration } from "./format.js";
+import { axisTime, clock, duration } from "./format.js";
 import { table } from "./table.js";
 
 /** @typedef {{step_ms: number, first_at: string, count: number, series: Record<string, (number | null)[]>}} History */
@@ -62,9 +62,16 @@ function legend(line, history, at, format) {
   const values = history?.series[line.member] ?? [];
   const index = at ?? lastKnown(values);
   const value = values[index];
-  const when = history && at !== null ? ` at ${clock(Date.parse(history.first_at) + at * history.step_ms)}` : "";
+  const when = history && at !== null ? ` at ${stepTime(history, at)}` : "";
   return h("span", { class: `legend ${line.class}`, key: line.member }, h("i", { class: `swatch ${line.class}` }), line.name, " ",
     h("b", null, value === null || value === undefined ? "–" : format(value)), when);
+}
+
+/** The moment of a step; with its day where the time alone would be ambiguous. @param {History} history @param {number} index */
+function stepTime(history, index) {
+  const ms = Date.parse(history.first_at) + index * history.step_ms;
+  const span = history.count * history.step_ms;
+  return span > 86_400_000 ? axisTime(ms, span, history.step_ms) : clock(ms);
 }
 
 /** @param {(number | null)[]} values */
@@ -103,7 +110,7 @@ function picture(state, title, history, lines, format, { least, isTime }) {
   ]),
   Array.from({ length: marks }, (_, place) => {
     const index = Math.round(((history.count - 1) * place) / Math.max(1, marks - 1));
-    return h("text", { x: x(index), y: HEIGHT - 4, "text-anchor": place === 0 ? "start" : place === marks - 1 ? "end" : "middle" }, clock(first + index * history.step_ms).slice(0, history.step_ms >= 60_000 ? 5 : 8));
+    return h("text", { x: x(index), y: HEIGHT - 4, "text-anchor": place === 0 ? "start" : place === marks - 1 ? "end" : "middle" }, axisTime(first + index * history.step_ms, history.count * history.step_ms, history.step_ms));
   }),
   lines.length === 1 ? h("path", { class: `fill ${lines[0].class}`, d: area(history.series[lines[0].member] ?? [], x, y) }) : null,
   lines.map((line) => h("path", { class: line.class, key: line.member, d: path(history.series[line.member] ?? [], x, y) })),
@@ -196,14 +203,13 @@ function described(history, lines, format) {
  * @param {(value: number) => string} format
  */
 function twin(state, title, history, lines, format) {
-  const first = Date.parse(history.first_at);
   const indices = Array.from({ length: history.count }, (_, index) => index).reverse().slice(0, ROWS_MAX);
   return h("details", { class: "twin", ontoggle: (/** @type {Event} */ event) => { state.isTable = /** @type {HTMLDetailsElement} */ (event.target).open; redraw(); } },
     h("summary", null, "As a table"),
     state.isTable ? table({
       label: title,
       columns: [
-        { title: "Time", cell: (/** @type {number} */ index) => clock(first + index * history.step_ms), isHead: true },
+        { title: "Time", cell: (/** @type {number} */ index) => stepTime(history, index), isHead: true },
         ...lines.map((line) => ({ title: line.name, class: "number", cell: (/** @type {number} */ index) => {
           const value = history.series[line.member]?.[index];
           return value === null || value === undefined ? "–" : format(value);

@@ -6,7 +6,7 @@ import { command } from "../commands.js";
 import { data, loadOverview } from "../data.js";
 import { confirm, dialogButtons, openDialog } from "../dialog.js";
 import { h } from "../dom.js";
-import { ago, compact, count, duration, durationText, parseDuration, plural, rate, sentence } from "../format.js";
+import { ago, compact, count, duration, durationText, parseDuration, percent, plural, rate, sentence, shortDuration } from "../format.js";
 import { refreshNow } from "../live.js";
 import { anchor, badge, banner, button, card, checkbox, choice, codeBlock, empty, facts, field, figure, icon, input, loading, progress, select } from "../parts.js";
 import { band, plot } from "../plot.js";
@@ -38,7 +38,7 @@ export function pipelinesPage() {
         { title: "Rows/s", class: "number wide", cell: (one) => rate(one.progress.rows_per_s) },
         { title: "Waiting", class: "number", cell: (one) => (one.progress.at ? count(one.progress.backlog) : "–") },
         { title: "Last batch", class: "number wide", cell: (one) => (one.progress.at ? ago(one.progress.at) : "–") },
-      ] }), { class: "flush" }) : card("", empty("No pipelines", "A capture writes the messages of a queue to Parquet files or a Delta table; a replay sends rows back; SQL and Python transform messages on their way.", codeBlock(command("pipeline", "create", "archive", "--entity", "orders", "--keep", "--start"), "Command"))),
+      ] }), { class: "flush" }) : card("", empty("No pipelines", "A capture writes the messages of a queue to Parquet files or a Delta table; a replay sends rows back; a backfill fills a new subscription with history; SQL and Python transform messages on their way; a lifecycle pipeline keeps what happened to messages.", codeBlock(command("pipeline", "create", "archive", "--entity", "orders", "--keep", "--start"), "Command"))),
     ],
   };
 }
@@ -46,13 +46,15 @@ export function pipelinesPage() {
 /** @param {string} name @returns {import("../app.js").Page} */
 export function pipelinePage(name) {
   const path = `pipelines/${encodeURIComponent(name)}`;
-  /** @type {{pipeline: any, history: any, log: string[], isFollowing: boolean, step: string}} */
-  const state = { pipeline: null, history: null, log: [], isFollowing: true, step: "5s" };
+  /** @type {{pipeline: any, history: any, hours: any, hoursAt: number, log: string[], isFollowing: boolean, step: string}} */
+  const state = { pipeline: null, history: null, hours: null, hoursAt: 0, log: [], isFollowing: true, step: "5s" };
   return {
     title: name,
     refresh: async () => {
       const [pipeline, history, log] = await Promise.all([get(path), get(`${path}/history`, { query: { step: state.step } }).catch(() => null), get(`${path}/logs`, { query: { top: 200 } }), loadOverview()]);
       Object.assign(state, { pipeline, history, log: log.lines });
+      // The driver computes them once a minute.
+      if (pipeline.kind === "lifecycle" && Date.now() - state.hoursAt > 60_000) Object.assign(state, { hours: await get(`${path}/hours`), hoursAt: Date.now() });
     },
     view: () => {
       const { pipeline, history } = state;
@@ -77,12 +79,30 @@ export function pipelinePage(name) {
           card("", plot({ id: `${name}-rows`, title: "Rows per second", history, format: rate, lines: [{ member: "rows_per_s", name: "Rows", class: "in" }] })),
           card("", plot({ id: `${name}-lag`, title: "Waiting rows (lag)", history, format: compact, least: 10, lines: [{ member: "backlog", name: "Waiting", class: "age" }] })),
           card("", plot({ id: `${name}-batch`, title: "Time of a batch", history, format: (ms) => duration(Math.round(ms)), least: 1000, isTime: true, lines: [{ member: "batch_ms", name: "Batch", class: "plain" }] }))),
+        pipeline.kind === "lifecycle" ? hourly(name, state.hours) : null,
         card("Definition", facts(definition(pipeline))),
         card("Log", state.log.length ? h("pre", { class: "log", tabindex: "0", role: "log", "aria-label": `Log of ${name}`, onmount: toEnd, onupdate: (/** @type {Element} */ element) => { if (state.isFollowing) toEnd(element); }, onscroll: (/** @type {Event} */ event) => { const element = /** @type {Element} */ (event.target); state.isFollowing = element.scrollTop + element.clientHeight > element.scrollHeight - 30; } }, state.log.join("\n"))
           : h("p", { class: "muted" }, "The driver has written nothing since the bus was started.")),
       ];
     },
   };
+}
+
+/** The figures that a lifecycle pipeline keeps of each hour. @param {string} name @param {any} hours */
+function hourly(name, hours) {
+  if (!hours) return loading();
+  if (!hours.count) return card("Hours", h("p", { class: "muted" }, "No hour has been computed yet: the first one follows a minute after the first records."));
+  const picture = (/** @type {string} */ id, /** @type {string} */ title, /** @type {any[]} */ lines, /** @type {boolean} */ isTime) => card("", plot({ id: `${name}-hours-${id}`, title, history: hours, format: isTime ? shortDuration : compact, least: isTime ? 1000 : 10, isTime, lines }));
+  return [
+    h("h2", null, `The newest ${plural(hours.count, "hour")}`),
+    h("div", { class: "grid" },
+      picture("count", "Messages per hour", [{ member: "enqueued", name: "Enqueued", class: "in" }, { member: "settled", name: "Settled", class: "out" }, { member: "expired", name: "Expired", class: "dead" }], false),
+      picture("failed", "Failures per hour", [{ member: "redelivered", name: "Redelivered", class: "age" }, { member: "lost_locks", name: "Lost locks", class: "plain" }, { member: "dead_lettered", name: "Dead letters", class: "dead" }], false),
+      picture("queue", "Time in queue", [{ member: "queue_ms_p50", name: "p50", class: "plain" }, { member: "queue_ms_p99", name: "p99", class: "dead" }], true),
+      picture("settle", "Time to settle", [{ member: "settle_ms_p50", name: "p50", class: "plain" }, { member: "settle_ms_p99", name: "p99", class: "dead" }], true)),
+    hours.keys.length ? card("Hottest keys of the last hour", table({ label: "Hottest keys of the last hour", rows: /** @type {any[]} */ (hours.keys), key: (one) => one.key, columns: [
+      { title: "Session or partition key", isHead: true, class: "break", cell: (one) => one.key }, { title: "Enqueued", class: "number", cell: (one) => count(one.enqueued) }, { title: "Share", class: "number", cell: (one) => percent(one.share, 1) }] }), { class: "flush" }) : null,
+  ];
 }
 
 /** @param {Element} element */
@@ -141,9 +161,9 @@ function openCreate() {
       h("p", { class: "muted" }, schemas[state.kind].description, state.kind === "capture" ? (state.values.keep ? " They stay on the bus." : " They are completed, and so leave the bus, once they are in files; Keep leaves them.") : ""),
       h("div", { class: "fields" },
         field("Name", (_, props) => input({ ...props, value: state.name, autofocus: true, placeholder: "archive", onvalue: (/** @type {string} */ value) => { state.name = value; } }), { id: "pipeline-name" }),
-        Object.entries(schemas[state.kind].properties).filter(([member, schema]) => member !== "kind" && !(/** @type {any} */ (schema)).$ref).map(([member, schema]) => schemaField(member, schema, state.values, names))),
+        Object.entries(schemas[state.kind].properties).filter(([member]) => member !== "kind").map(([member, schema]) => schemaField(member, schema, state.values, names))),
       checkbox("Start it at once", state.isStarted, (value) => { state.isStarted = value; }),
-      dialogButtons(dialog, "Create", create, { isDisabled: !state.name.trim() || !state.values.entity || !areTimesRight(state.values) }),
+      dialogButtons(dialog, "Create", create, { isDisabled: !state.name.trim() || !state.values.entity || !areTextsRight(schemas[state.kind], state.values) }),
     ],
   });
   redraw();
@@ -154,18 +174,25 @@ function schemaField(member, schema, values, names) {
   const label = sentence(member);
   const id = `pipeline-${member}`;
   const isTime = schema.type === "integer" && member.endsWith("_ms");
-  const value = values[member] ?? (isTime ? durationText(schema.default) : schema.default);
+  const isPairs = schema.$ref !== undefined;
+  const value = values[member] ?? (isTime ? durationText(schema.default) : isPairs ? "" : schema.default);
   if (schema.type === "boolean") return h("div", { key: member }, checkbox(label, Boolean(value), (is) => { values[member] = is; }, { hint: schema.description }));
   return h("div", { key: member }, field(label, (_, props) => {
     if (schema.enum) return select(schema.enum.map((/** @type {string} */ one) => [one, one || "by default"]), { ...props, value: String(value ?? ""), onvalue: (/** @type {string} */ text) => { values[member] = text; } });
-    return [input({ ...props, value: String(value ?? ""), list: member === "entity" ? "pipeline-entities" : undefined, placeholder: String(schema.examples?.[0] ?? ""), inputmode: schema.type === "integer" ? "numeric" : undefined, onvalue: (/** @type {string} */ text) => { values[member] = text; } }),
+    return [input({ ...props, value: String(value ?? ""), list: member === "entity" ? "pipeline-entities" : undefined, placeholder: isPairs ? "body=payload, message_id=id" : String(schema.examples?.[0] ?? ""), inputmode: schema.type === "integer" ? "numeric" : undefined, onvalue: (/** @type {string} */ text) => { values[member] = text; } }),
       member === "entity" ? h("datalist", { id: "pipeline-entities" }, names.map((name) => h("option", { key: name, value: name }))) : null];
-  }, { id, hint: [schema.description, isTime ? "30s, 5m, 1h." : ""].filter(Boolean).join(" ") || undefined, error: isTime && !isTimeText(value) ? "Write a time as 30s, 5m or 1h." : undefined }));
+  }, { id, hint: [schema.description, isTime ? "30s, 5m, 1h." : isPairs ? "Pairs as COLUMN=SOURCE, with commas between them." : ""].filter(Boolean).join(" ") || undefined, error: isTime && !isTimeText(value) ? "Write a time as 30s, 5m or 1h." : isPairs && !pairs(value) ? "Write pairs as body=payload, message_id=id." : undefined }));
 }
 
-/** @param {Record<string, any>} values */
-function areTimesRight(values) {
-  return Object.entries(values).every(([member, value]) => !member.endsWith("_ms") || isTimeText(value));
+/** Whether all times and pairs of a kind can be read. @param {any} schema @param {Record<string, any>} values */
+function areTextsRight(schema, values) {
+  return Object.entries(values).every(([member, value]) => (!member.endsWith("_ms") || isTimeText(value)) && (schema.properties[member]?.$ref === undefined || pairs(value) !== null));
+}
+
+/** COLUMN=SOURCE, …; null when it is something else. @param {string} text @returns {Record<string, string> | null} */
+function pairs(text) {
+  const parts = text.split(",").map((part) => part.trim()).filter(Boolean);
+  return parts.every((part) => part.indexOf("=") > 0) ? Object.fromEntries(parts.map((part) => [part.slice(0, part.indexOf("=")).trim(), part.slice(part.indexOf("=") + 1).trim()])) : null;
 }
 
 /** @param {unknown} value */
@@ -180,7 +207,7 @@ function wanted(schema, values) {
   for (const [member, value] of Object.entries(values)) {
     const shape = schema.properties[member];
     if (!shape || value === (shape.default ?? "")) continue;
-    body[member] = shape.type !== "integer" ? value : member.endsWith("_ms") ? parseDuration(value) : Number(value);
+    body[member] = shape.$ref !== undefined ? pairs(value) : shape.type !== "integer" ? value : member.endsWith("_ms") ? parseDuration(value) : Number(value);
   }
   return body;
 }
