@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 from click.testing import CliRunner, Result
 
 from shardbus.app.cli.access import ClientAccess
@@ -495,3 +496,30 @@ def test_a_namespace_does_not_move_to_itself(ends: Ends, tmp_path: Path) -> None
     assert [each["name"] for each in json.loads(source.run("queue", "list", "--json").stdout)] == [
         "orders"
     ]
+
+
+def test_what_the_sdk_hides_is_told_with_the_side_that_said_it(
+    ends: Ends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R34: a key that ends while messages move is a *client error* for the SDK."""
+    source, target = ends
+    source.run("queue", "create", "orders")
+    source.run("send", "orders", "kept")
+    source.run("sas", "rule", "create", "mover", "--rights", "Manage")
+    shown = json.loads(source.run("sas", "rule", "show", "mover", "--json").stdout)
+    moving_end = Bus(source.server)
+    moving_end.connection_string = source.connection_string.replace(
+        "RootManageSharedAccessKey", "mover"
+    ).replace("SAS_KEY_VALUE", shown["primary_key"])
+
+    def ends_its_key(_: object) -> None:
+        source.run("sas", "rule", "delete", "mover", "--yes")
+        raise ServiceBusError("amqp:client-error")
+
+    monkeypatch.setattr(moving.LineMove, "run", ends_its_key)
+
+    text = refused((moving_end, target), tmp_path / "j", "--drain")
+
+    assert "--from: not authorised" in text and "mover" in text
+    assert "run the same command again" in text
+    assert source.bodies("orders") == ["kept"]
