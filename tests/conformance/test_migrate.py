@@ -400,6 +400,26 @@ def test_messages_that_came_after_their_topic_was_moved_are_told(
     assert "1 message" in done.stdout and "news/Subscriptions/all" in done.stdout
 
 
+def test_messages_keep_the_rest_of_their_time_to_live(ends: Ends, tmp_path: Path) -> None:
+    """R35: beyond the 49.7 days of a header too. That of a scheduled message has not begun."""
+    source, target = ends
+    source.run("queue", "create", "orders", "--no-partitioning")
+    for body, *more in (("long", "100d"), ("short", "2h"), ("later", "30s", "--at", "+1h")):
+        source.run("send", "orders", body, "--ttl", *more)
+    before = {str(each["body"]): each for each in source.messages("orders")}
+    time.sleep(1.5)
+
+    migrate(ends, tmp_path / "j")
+
+    after = {str(each["body"]): each for each in target.messages("orders")}
+    assert after["later"]["time_to_live_ms"] == before["later"]["time_to_live_ms"] == 30_000
+    for body in ("long", "short"):
+        moments = [
+            datetime.fromisoformat(str(each[body]["expires_at"])) for each in (before, after)
+        ]
+        assert abs(moments[1] - moments[0]) < timedelta(seconds=2)
+
+
 def test_a_scheduled_message_that_the_target_has_is_cancelled_until_it_is_due(
     ends: Ends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
