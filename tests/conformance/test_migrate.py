@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.exceptions import ServiceBusError
 from click.testing import CliRunner, Result
 
 from shardbus.app.cli.access import ClientAccess
@@ -40,6 +41,7 @@ class Bus:
     """One of the two namespaces."""
 
     def __init__(self, server: Server) -> None:
+        self.server = server
         self.connection_string = server.connection_string
         self._endpoint = f"http://{server.host}:{server.http_port}"
 
@@ -396,3 +398,148 @@ def test_messages_that_came_after_their_topic_was_moved_are_told(
 
     assert source.bodies("news/Subscriptions/all") == ["late"]
     assert "1 message" in done.stdout and "news/Subscriptions/all" in done.stdout
+
+
+def test_messages_keep_the_rest_of_their_time_to_live(ends: Ends, tmp_path: Path) -> None:
+    """R35: beyond the 49.7 days of a header too. That of a scheduled message has not begun."""
+    source, target = ends
+    source.run("queue", "create", "orders", "--no-partitioning")
+    for body, *more in (("long", "100d"), ("short", "2h"), ("later", "30s", "--at", "+1h")):
+        source.run("send", "orders", body, "--ttl", *more)
+    before = {str(each["body"]): each for each in source.messages("orders")}
+    time.sleep(1.5)
+
+    migrate(ends, tmp_path / "j")
+
+    after = {str(each["body"]): each for each in target.messages("orders")}
+    assert after["later"]["time_to_live_ms"] == before["later"]["time_to_live_ms"] == 30_000
+    for body in ("long", "short"):
+        moments = [
+            datetime.fromisoformat(str(each[body]["expires_at"])) for each in (before, after)
+        ]
+        assert abs(moments[1] - moments[0]) < timedelta(seconds=2)
+
+
+def test_a_scheduled_message_that_the_target_has_is_cancelled_until_it_is_due(
+    ends: Ends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run was killed before it cancelled: when the message is due, it has another number."""
+    source, target = ends
+    source.run("queue", "create", "orders")
+    source.run("send", "orders", "later", "--at", "+1h")
+    migrate(ends, tmp_path / "j")
+    monkeypatch.setattr(moving, "SOON", timedelta(hours=2))
+
+    [moved] = migrate(ends, tmp_path / "j", "--drain")
+
+    assert (moved["known"], moved["removed"]) == (1, 1)
+    assert (source.bodies("orders"), target.bodies("orders")) == ([], ["later"])
+
+
+# What a target has that cannot take the messages.
+
+
+def refused(ends: Ends, journal: Path, *more: str) -> str:
+    done = CliRunner().invoke(main, words(ends, journal, *more))
+    assert done.exit_code != 0, done.stdout
+    return done.stderr
+
+
+def test_a_queue_does_not_move_into_a_topic(ends: Ends, tmp_path: Path) -> None:
+    """A topic without subscriptions would accept the messages, and keep none."""
+    source, target = ends
+    source.run("queue", "create", "orders")
+    source.run("queue", "create", "others")
+    target.run("topic", "create", "orders")
+    source.run("send", "orders", "kept")
+
+    text = refused(ends, tmp_path / "j", "--drain")
+
+    assert "orders is a queue on the source and a topic on the target" in text
+    assert source.bodies("orders") == ["kept"]
+    assert json.loads(target.run("queue", "list", "--json").stdout) == [], "nothing is created"
+
+
+def test_a_topic_does_not_move_into_a_queue(ends: Ends, tmp_path: Path) -> None:
+    source, target = ends
+    source.run("topic", "create", "news")
+    source.run("subscription", "create", "news", "all")
+    target.run("queue", "create", "news")
+    source.run("send", "news", "kept")
+
+    text = refused(ends, tmp_path / "j", "--drain")
+
+    assert "news is a topic on the source and a queue on the target" in text
+    assert source.bodies("news/Subscriptions/all") == ["kept"]
+
+
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_messages_do_not_move_where_only_one_side_has_sessions(
+    ends: Ends, tmp_path: Path, side: str
+) -> None:
+    """R26: without sessions on the target, their states and their order would be lost."""
+    for bus, name in zip(ends, ("source", "target"), strict=True):
+        bus.run("queue", "create", "talks", *(["--sessions"] if name == side else []))
+
+    text = refused(ends, tmp_path / "j", "--drain")
+
+    assert f"talks requires sessions on the {side} only" in text
+
+
+def test_messages_do_not_move_into_a_queue_that_passes_them_on(ends: Ends, tmp_path: Path) -> None:
+    """A later run could not find there what an earlier run, which was killed, has sent."""
+    source, target = ends
+    source.run("queue", "create", "orders")
+    source.run("send", "orders", "kept")
+    target.run("queue", "create", "elsewhere")
+    target.run("queue", "create", "orders", "--forward-to", "elsewhere")
+
+    text = refused(ends, tmp_path / "j", "--drain")
+
+    assert "orders forwards to" in text and "elsewhere on the target" in text
+    assert (source.bodies("orders"), target.bodies("elsewhere")) == (["kept"], [])
+
+
+def test_a_namespace_does_not_move_to_itself(ends: Ends, tmp_path: Path) -> None:
+    """By whatever address: each message would be sent to the end of its queue without an end."""
+    source, _ = ends
+    source.run("queue", "create", "orders")
+    source.run("send", "orders", "alone")
+    other = Bus(source.server)
+    other.connection_string = source.connection_string.replace("localhost", "127.0.0.1")
+    assert other.connection_string != source.connection_string
+
+    text = refused((source, other), tmp_path / "j")
+
+    assert "the same namespace" in text
+    assert source.bodies("orders") == ["alone"]
+    assert [each["name"] for each in json.loads(source.run("queue", "list", "--json").stdout)] == [
+        "orders"
+    ]
+
+
+def test_what_the_sdk_hides_is_told_with_the_side_that_said_it(
+    ends: Ends, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R34: a key that ends while messages move is a *client error* for the SDK."""
+    source, target = ends
+    source.run("queue", "create", "orders")
+    source.run("send", "orders", "kept")
+    source.run("sas", "rule", "create", "mover", "--rights", "Manage")
+    shown = json.loads(source.run("sas", "rule", "show", "mover", "--json").stdout)
+    moving_end = Bus(source.server)
+    moving_end.connection_string = source.connection_string.replace(
+        "RootManageSharedAccessKey", "mover"
+    ).replace("SAS_KEY_VALUE", shown["primary_key"])
+
+    def ends_its_key(_: object) -> None:
+        source.run("sas", "rule", "delete", "mover", "--yes")
+        raise ServiceBusError("amqp:client-error")
+
+    monkeypatch.setattr(moving.LineMove, "run", ends_its_key)
+
+    text = refused((moving_end, target), tmp_path / "j", "--drain")
+
+    assert "--from: not authorised" in text and "mover" in text
+    assert "run the same command again" in text
+    assert source.bodies("orders") == ["kept"]

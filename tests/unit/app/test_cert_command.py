@@ -1,6 +1,7 @@
 """`shardbus cert` and the line that says the bus is ready: what they show and what they hide."""
 
 import json
+import os
 import shlex
 import ssl
 import stat
@@ -113,10 +114,23 @@ def test_a_certificate_is_made_for_any_names_and_trusted_by_them(tmp_path: Path)
     for stranger in ("other.servicebus.windows.net", "10.0.0.6", "a.b.example.com"):
         with pytest.raises(ssl.SSLCertVerificationError):
             handshake(out, stranger)
-    assert {path.name: path.stat().st_mode & 0o777 for path in out.iterdir()} == dict.fromkeys(
-        ["ca.pem", "server.pem", "server-key.pem"], 0o600
-    )
-    assert out.stat().st_mode & 0o777 == 0o700
+
+
+def test_other_users_can_trust_the_authority_and_cannot_read_the_key(tmp_path: Path) -> None:
+    """R37: on port 443 root serves, and applications are not root."""
+    out = tmp_path / "tls"
+    umask = os.umask(0o022)
+    try:
+        cert(*named(*NAMES), "--out", str(out))
+    finally:
+        os.umask(umask)
+
+    assert {path.name: path.stat().st_mode & 0o777 for path in out.iterdir()} == {
+        "ca.pem": 0o644,
+        "server.pem": 0o644,
+        "server-key.pem": 0o600,
+    }
+    assert out.stat().st_mode & 0o777 == 0o755
 
 
 def test_what_comes_next_is_told_to_people_and_to_programs(tmp_path: Path) -> None:

@@ -247,10 +247,11 @@ class Management(NamespaceClient):
 
     def tier(self) -> str:
         """The tier of the namespace in lower case; empty when the bus does not report it."""
-        root = parse(self._ask("GET", "$namespaceinfo").body)
-        info = content_of(root, "NamespaceInfo")
-        sku = None if info is None else info.text_of(CONNECT, "MessagingSKU")
-        return (sku or "").strip().lower()
+        return self._about("MessagingSKU").lower()
+
+    def created_at(self) -> str:
+        """When the namespace was created; empty when the bus does not report it."""
+        return self._about("CreatedTime")
 
     def names(self, word: str, owner: str) -> list[str]:
         """The names of a kind of entities, or of the rules of a subscription."""
@@ -274,6 +275,12 @@ class Management(NamespaceClient):
 
     def rules(self, path: str) -> list[AtomRule]:
         return [read_rule(entry) for document in self._pages(path) for entry in read_feed(document)]
+
+    def _about(self, name: str) -> str:
+        """What the bus reports of the namespace under this name."""
+        info = content_of(parse(self._ask("GET", "$namespaceinfo").body), "NamespaceInfo")
+        found = None if info is None else info.text_of(CONNECT, name)
+        return (found or "").strip()
 
     def _put_rule(self, path: str, rule: AtomRule, *, is_update: bool) -> AtomRule:
         body = write_entry(write_rule(rule, "RuleDescription"))

@@ -14,7 +14,7 @@ from shardbus.app.cli.access import ClientAccess, Options, text_option
 from shardbus.app.cli.console import Console, Json, counted, note, run_command
 from shardbus.app.cli.duration import to_ms
 from shardbus.app.cli.entities.atom import QUEUE, TOPIC
-from shardbus.app.cli.failures import Interrupted, ServerUnavailable, Usage
+from shardbus.app.cli.failures import CommandError, Interrupted, ServerUnavailable, Usage
 from shardbus.app.cli.importing import (
     entities_option,
     namespace_option,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from shardbus.app.migrate.line_move import Line, Moved
 
 ACTIVE: Final = "Active"
+SAME: Final = "--from and --to are the same namespace"
 AGAIN: Final = "run the same command again to continue"
 _MEMBERS: Final = (
     "line", "sent", "scheduled", "removed", "known", "sessions", "left_deferred", "left_locked",
@@ -91,7 +92,7 @@ def _run(console: Console, entities: tuple[str, ...], options: Options) -> int:
         ) from error
     source, target = side_access(options, "from"), side_access(options, "to")
     if source.endpoint == target.endpoint:
-        raise Usage("--from and --to are the same namespace")
+        raise Usage(SAME)
     moved: list[Moved] = []
     path = _journal_path(options, source, target)
     with Journal(path, source.endpoint, target.endpoint) as kept, kept_types():
@@ -100,10 +101,23 @@ def _run(console: Console, entities: tuple[str, ...], options: Options) -> int:
         except KeyboardInterrupt as error:
             raise Interrupted(f"interrupted: {_total(moved)}; {AGAIN}") from error
         except (AzureError, ValueError) as error:
-            text = " ".join(str(error).split())
+            text = _reason(error, source, target)
             raise ServerUnavailable(f"{text} ({_total(moved)}; {AGAIN})") from error
     console.show(_document(moved), _shown(moved))
     return 0
+
+
+def _reason(error: Exception, source: ClientAccess, target: ClientAccess) -> str:
+    """Why the SDK failed. It hides, for instance, that a token has expired, or which namespace
+    does not answer: each is asked once more, without the SDK.
+    """
+    for flag, access in (("--from", source), ("--to", target)):
+        try:
+            with visiting(access) as asked:
+                asked.management.created_at()
+        except CommandError as found:
+            return f"{flag}: {found}"
+    return " ".join(str(error).split())
 
 
 def _migrate(
@@ -114,10 +128,12 @@ def _migrate(
     options: Options,
     moved: "list[Moved]",
 ) -> None:
-    from shardbus.app.migrate.entities import TargetEntities
+    from shardbus.app.migrate.entities import TargetEntities, are_one
 
     is_json = bool(options.get("is_json"))
     with visiting(source) as there, visiting(target) as here:
+        if are_one(there, here):
+            raise Usage(SAME)
         found = without_access_rules(read_entities(there, names, with_keys=False))
         _check_sessions(found, options)
         tell = note if not is_json else _silent

@@ -10,11 +10,12 @@ several subscriptions: each copy is sent with a unique id, and the rule restores
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, final
 
-from shardbus.app.cli.entities.atom import SUBSCRIPTION, TOPIC, EntityKind
+from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
 from shardbus.app.cli.entities.rule_atom import SQL, AtomRule
 from shardbus.app.cli.failures import Refused
 from shardbus.app.migrate.journal import Journal
@@ -25,8 +26,11 @@ from shardbus.app.setup.difference import plan
 from shardbus.app.setup.model import Blueprint, DeclaredEntity
 
 DUPLICATES: Final = "RequiresDuplicateDetection"
+SESSIONS: Final = "RequiresSession"
+FORWARD: Final = "ForwardTo"
 _FINISHED: Final = 0
 _LIFE_CHARACTERS: Final = 12
+_PROBE_BYTES: Final = 8
 
 
 @final
@@ -51,7 +55,13 @@ class TargetEntities:
         self._tell = tell
 
     def prepare(self) -> None:
-        """Create missing entities. Refused for a topic whose subscriptions the target has."""
+        """Create missing entities.
+
+        Refused, and nothing is changed, for an entity that the target has and that cannot take the
+        messages.
+        """
+        for entity in self._source.entities:
+            self._check_alike(entity)
         for topic in self._source.of_kind(TOPIC):
             self._check_unused(topic)
         missing = [
@@ -86,7 +96,7 @@ class TargetEntities:
     def detects_duplicates(self, path: str) -> bool:
         """Whether the target's queue or topic drops a message whose id it has seen."""
         found = self._target.at(path)
-        return found is not None and found.elements.get(DUPLICATES) == "true"
+        return found is not None and _is_set(found, DUPLICATES)
 
     def waiting(self, kind: EntityKind, path: str) -> int:
         """How many messages can be received from an entity of the target."""
@@ -108,6 +118,15 @@ class TargetEntities:
                 self._target.management.delete(f"{entity.path}/Rules/{TAG}")
             self._tell(f"~ subscription {entity.path}: has the rules of the source")
 
+    def _check_alike(self, entity: DeclaredEntity) -> None:
+        """Refused if messages would be lost, or arrive without their sessions, or be passed on."""
+        there = self._target.at(entity.path)
+        reason = "" if there is None else _difference(entity, there)
+        if reason:
+            raise Refused(
+                f"{entity.path} {reason}: change or delete it there, or leave it out of --entities"
+            )
+
     def _check_unused(self, topic: DeclaredEntity) -> None:
         """Refused if a subscription has other rules: it would get the messages of all others."""
         if self.is_finished(topic.path) or self._target.at(topic.path) is None:
@@ -126,8 +145,8 @@ class TargetEntities:
     def _tagged(self, entity: DeclaredEntity) -> DeclaredEntity:
         topic = next(each for each in self._source.of_kind(TOPIC) if each.path == entity.topic)
         there = self._target.at(topic.path) or topic
-        is_detecting = there.elements.get(DUPLICATES) == "true"
-        return replace(entity, rules=(tag_rule(entity.name, restores_ids=is_detecting),))
+        rule = tag_rule(entity.name, restores_ids=_is_set(there, DUPLICATES))
+        return replace(entity, rules=(rule,))
 
     def _rules_line(self, topic: str) -> str:
         return f"{topic} rules {self.life(TOPIC, topic)}"
@@ -140,3 +159,37 @@ def tag_rule(name: str, *, restores_ids: bool) -> AtomRule:
     if restores_ids:
         action += f"; SET sys.MessageId = user.{MESSAGE_ID}; REMOVE user.{MESSAGE_ID}"
     return AtomRule(TAG, SQL, f"user.{TAG} = '{quoted}'", action=action)
+
+
+def are_one(there: Current, here: Current) -> bool:
+    """Whether two addresses are those of one namespace.
+
+    A restored namespace was created at the same moment as the original, and messages may be moved
+    between the two. So if the moments are equal, a queue that is created in one is looked for in
+    the other, and deleted.
+    """
+    created = there.management.created_at()
+    if not created or created != here.management.created_at():
+        return False
+    probe = f"shardbus-migrate-{secrets.token_hex(_PROBE_BYTES)}"
+    here.management.create(QUEUE, probe, {})
+    try:
+        return there.management.look(probe, (QUEUE,)) is not None
+    finally:
+        here.management.delete(probe)
+
+
+def _difference(entity: DeclaredEntity, there: DeclaredEntity) -> str:
+    """Why the target's entity cannot take the messages of the source's; empty if it can."""
+    if there.kind is not entity.kind:
+        return f"is a {entity.kind.word} on the source and a {there.kind.word} on the target"
+    if _is_set(entity, SESSIONS) != _is_set(there, SESSIONS):
+        side = "source" if _is_set(entity, SESSIONS) else "target"
+        return f"requires sessions on the {side} only"
+    if there.elements.get(FORWARD) and not entity.elements.get(FORWARD):
+        return f"forwards to {there.elements[FORWARD]} on the target, but not on the source"
+    return ""
+
+
+def _is_set(entity: DeclaredEntity, name: str) -> bool:
+    return entity.elements.get(name) == "true"

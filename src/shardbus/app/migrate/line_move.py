@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, final
@@ -24,9 +24,9 @@ from azure.servicebus import (
 )
 from azure.servicebus.exceptions import (
     MessageLockLostError,
+    MessageNotFoundError,
     MessageSizeExceededError,
     OperationTimeoutError,
-    ServiceBusError,
     SessionLockLostError,
 )
 
@@ -49,7 +49,9 @@ WAIT_S: Final = 3.0
 """A line that delivers nothing for this long counts as empty."""
 LOOK_S: Final = 1.0
 SOON: Final = timedelta(seconds=60)
-"""A message that is due sooner is moved when it is due: it might not be cancelled in time."""
+"""A message that is due sooner is moved when it is due: it might not be cancelled in time. One that
+the target has is cancelled in any case: with its activation it would become another message.
+"""
 PATIENCE: Final = 3
 DEAD_LETTERS: Final = "/$DeadLetterQueue"
 
@@ -189,9 +191,7 @@ class LineMove:
             states = ServiceBusMessageState
             deferred = [each for each in page if each.state == states.DEFERRED]
             self.moved.left_deferred += len(deferred)
-            soon = datetime.now(UTC) + SOON
-            later = [each for each in page if each.state == states.SCHEDULED and _due(each) > soon]
-            self._schedule(later, sender)
+            self._schedule([each for each in page if each.state == states.SCHEDULED], sender)
             if not self._is_draining:
                 self._send([each for each in page if each.state == states.ACTIVE], sender)
 
@@ -354,26 +354,27 @@ class LineMove:
     def _schedule(
         self, messages: Sequence[ServiceBusReceivedMessage], sender: ServiceBusSender
     ) -> None:
-        for message in messages:
-            number = _number(message)
-            if not self._new([message]):
-                self._cancel(number)
-                continue
-            self._begin([message])
-            sender.schedule_messages(self._outgoing(message), _due(message))
-            self._journal.done(self._line.key, [number])
-            self.moved.scheduled += 1
-            self._advance(1)
-            self._cancel(number)
+        if not messages:
+            return
+        with closing(self._source.get_queue_sender(self._line.path)) as canceller:
+            for message in messages:
+                number = _number(message)
+                is_known = self._journal.is_done(self._line.key, number)
+                if not is_known and _due(message) <= datetime.now(UTC) + SOON:
+                    continue
+                if self._new([message]):
+                    self._begin([message])
+                    sender.schedule_messages(self._outgoing(message), _due(message))
+                    self._journal.done(self._line.key, [number])
+                    self.moved.scheduled += 1
+                    self._advance(1)
+                self._cancel(number, canceller)
 
-    def _cancel(self, number: int) -> None:
-        if not self._is_draining:
-            return
+    def _cancel(self, number: int, canceller: ServiceBusSender) -> None:
         # A scheduled message of a topic belongs to all of its subscriptions.
-        if self._line.tag:
+        if not self._is_draining or self._line.tag:
             return
-        # If it became due a moment ago, a receiver gets it later, and the journal has it.
-        with suppress(ServiceBusError), self._source.get_queue_sender(self._line.path) as canceller:
+        with suppress(MessageNotFoundError):
             canceller.cancel_scheduled_messages(number)
             self.moved.removed += 1
 

@@ -28,8 +28,10 @@ it.
 PARTITION_KEY: Final = "x-opt-partition-key"
 REASON: Final = "DeadLetterReason"
 DESCRIPTION: Final = "DeadLetterErrorDescription"
+TTL_MS_MAX: Final = 2**32 - 1
+"""The longest time to live in a header: 49.7 days."""
 _ID_LENGTH: Final = 32
-_LEAST: Final = timedelta(seconds=1)
+_LEAST_MS: Final = 1_000
 _MS: Final = timedelta(milliseconds=1)
 
 Outgoing = AmqpAnnotatedMessage
@@ -81,16 +83,20 @@ def outgoing(
     if own_id:
         properties[MESSAGE_ID] = own_id
     key = message.partition_key
-    header = AmqpMessageHeader(time_to_live=None if is_dead else _left_ms(message, now))
+    left_ms = None if is_dead else _left_ms(message, now)
     made = _with_body(raw)
     if raw.properties is not None:
-        made.properties = raw.properties
+        said = AmqpMessageProperties(**dict(raw.properties.items()))
         if own_id:
-            said = AmqpMessageProperties(**dict(raw.properties.items()))
             said.message_id = hashlib.sha256(origin.encode()).hexdigest()[:_ID_LENGTH]
-            made.properties = said
+        if left_ms is not None and left_ms > TTL_MS_MAX:
+            said.creation_time = _ms(now)
+            said.absolute_expiry_time = said.creation_time + left_ms
+            left_ms = _Saturated(TTL_MS_MAX)
+        made.properties = said
     made.application_properties = properties
-    made.annotations, made.header = {PARTITION_KEY: key} if key else {}, header
+    made.annotations = {PARTITION_KEY: key} if key else {}
+    made.header = AmqpMessageHeader(time_to_live=left_ms)
     return made
 
 
@@ -105,9 +111,36 @@ def _with_body(raw: AmqpAnnotatedMessage) -> AmqpAnnotatedMessage:
 
 
 def _left_ms(message: ServiceBusReceivedMessage, now: datetime) -> int | None:
-    if message.time_to_live is None or message.expires_at_utc is None:
+    """The rest of its time to live, which begins when a message is enqueued."""
+    ttl = message.time_to_live
+    if ttl is None or message.expires_at_utc is None:
         return None
-    return max(_LEAST, min(message.time_to_live, message.expires_at_utc - now)) // _MS
+    due = message.scheduled_enqueue_time_utc
+    if due is not None and due > now:
+        return ttl // _MS
+    left_ms = min(ttl, message.expires_at_utc - now) // _MS
+    properties = message.raw_amqp_message.properties
+    if ttl // _MS >= TTL_MS_MAX and properties is not None and properties.absolute_expiry_time:
+        left_ms = properties.absolute_expiry_time - _ms(now)
+    return max(_LEAST_MS, left_ms)
+
+
+def _ms(moment: datetime) -> int:
+    return round(moment.timestamp() * 1000)
+
+
+class _Saturated(int):
+    """The longest time to live of a header, with a longer one in the properties.
+
+    For any other value the SDK computes those of the properties from the header. It looks whether
+    this is its own maximum, which a header cannot contain.
+    """
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __eq__ = int.__eq__
+    __hash__ = int.__hash__
 
 
 def _text(name: str | bytes) -> str:

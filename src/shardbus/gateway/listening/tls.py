@@ -92,15 +92,18 @@ def named_certificate(
 ) -> CertificateFiles:
     """A new certificate for any names and addresses, made as `development_certificate` makes one.
 
+    Other users can read all but the key: root serves on port 443, and clients are not root.
     FileExistsError, with the name of the file, where one lies already, unless `is_forced`.
     """
     files = CertificateFiles(directory)
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     with _turn(directory):
         for path in files.all():
             if path.exists() and not is_forced:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         _make(files, datetime.fromtimestamp(now_ms / 1000, UTC), hosts)
+        for path in (files.authority, files.certificate):
+            path.chmod(0o644)
     return files
 
 
