@@ -272,7 +272,7 @@ rust:
 	@if command -v cargo >/dev/null; then $(MAKE) --no-print-directory $(RUST)/build/debug/conformance; \
 		else echo "the Rust client is left out: there is no cargo" >&2; [ "$${CI:-}" != true ]; fi
 
-$(RUST)/build/debug/conformance: $(RUST)/src/main.rs $(RUST)/Cargo.toml $(RUST)/Cargo.lock
+$(RUST)/build/debug/conformance: $(wildcard $(RUST)/src/*.rs) $(RUST)/Cargo.toml $(RUST)/Cargo.lock
 	cd $(RUST) && CARGO_TARGET_DIR=build cargo build --quiet --locked
 
 $(VENV)/.made:

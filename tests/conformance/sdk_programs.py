@@ -101,7 +101,6 @@ class Program:
     pattern: str
     built: Path
     features: tuple[str, ...]
-    # Empty for a client that is tried feature by feature only.
     load: tuple[str, ...]
     needs: str
     # Plain AMQP 1.0 cannot create entities, and has no numbers to know a message again by. Features
@@ -209,7 +208,7 @@ PROGRAMS: Final = (
         r'"rhea": "([^"]+)"',
         _JS / "node_modules",
         ("node", str(_JS / "rhea_features.mjs")),
-        (),
+        ("node", str(_JS / "rhea_load.mjs")),
         "run `make node`",
         is_plain=True,
     ),
@@ -220,7 +219,7 @@ PROGRAMS: Final = (
         r"(?m)^python-qpid-proton==(\S+)",
         Path(sys.executable),
         (*_PYTHON, "tests.conformance.python.proton_features"),
-        (),
+        (*_PYTHON, "tests.conformance.python.proton_load"),
         "run `make build`",
         is_plain=True,
     ),
@@ -231,7 +230,7 @@ PROGRAMS: Final = (
         r'fe2o3-amqp = \{ version = "=([^"]+)"',
         Path(_RUST),
         (_RUST, "features"),
-        (),
+        (_RUST, "load"),
         "run `make rust`, which needs cargo",
         is_plain=True,
         is_slowly_built=True,

@@ -51,8 +51,7 @@ BREAK_S: Final = 2.0
 
 _numbers = itertools.count(1)
 
-LOADED: Final = [program for program in PROGRAMS if program.load]
-each_load = pytest.mark.parametrize("program", LOADED, ids=lambda each: each.name.lower())
+each_load = pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.name.lower())
 each_kind = pytest.mark.parametrize("kind", ["", PARTITIONED], ids=["conventional", "partitioned"])
 each_sdk = pytest.mark.parametrize(
     "program",

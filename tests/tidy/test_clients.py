@@ -28,7 +28,7 @@ def test_a_client_takes_its_pin_and_its_file_of_tests() -> None:
     version = json.loads((JS / "package.json").read_text("utf-8"))["dependencies"][ADDED]
     locked = json.loads((JS / "package-lock.json").read_text("utf-8"))["packages"]
 
-    assert users == [f"{ADDED}.test.mjs", f"{ADDED}_features.mjs"]
+    assert users == [f"{ADDED}.test.mjs", f"{ADDED}_features.mjs", f"{ADDED}_load.mjs"]
     assert re.fullmatch(r"\d+\.\d+\.\d+", version)
     assert locked[""]["dependencies"][ADDED] == version
     assert locked[f"node_modules/{ADDED}"]["version"] == version

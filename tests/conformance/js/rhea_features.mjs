@@ -199,6 +199,28 @@ async function push(kind) {
   });
 }
 
+/** Many messages are sent before the first is answered; two receivers take them at the same time. */
+async function atOnce(kind) {
+  await direct(async (connection) => {
+    const numbers = [...Array(PUSHED).keys()];
+    const sender = connection.open_sender({ target: { address: entity(kind) } });
+    await event(sender, "sendable", ["sender_error", "sender_close"]);
+    let accepted = 0;
+    sender.on("accepted", () => { accepted += 1; });
+    for (const body of numbers) sender.send({ body });
+    while (accepted < PUSHED) await event(sender, "accepted", ["sender_error", "sender_close", "rejected"]);
+    const links = [await receiver(connection, entity(kind)), await receiver(connection, entity(kind))];
+    const found = [];
+    for (let taken = 0; taken < PUSHED; taken += links.length) {
+      for (const { message, delivery } of await Promise.all(links.map(next))) {
+        delivery.accept();
+        found.push(message.body);
+      }
+    }
+    assert.deepEqual(found.sort((a, b) => a - b), numbers);
+  });
+}
+
 async function rules() {
   await direct(async (connection) => {
     const colours = ["red", "blue", "red"];
@@ -496,6 +518,7 @@ const FEATURES = {
   settle: onBoth(settle),
   "dead-letters": onBoth(deadLetters),
   prefetch: onBoth(push),
+  async: onBoth(atOnce),
   push: onBoth(push),
   rules,
   large,

@@ -15,6 +15,7 @@ from proton import Message, symbol
 from proton.reactor import AtMostOnce
 
 from tests.conformance.python.proton_dialect import DIALECT
+from tests.conformance.python.proton_handlers import HANDLERS
 from tests.conformance.python.proton_world import (
     Scenario,
     connect,
@@ -161,6 +162,7 @@ FEATURES: Final[dict[str, Scenario]] = {
     "rules": rules,
     "large": large,
     "tls": tls,
+    **HANDLERS,
     **DIALECT,
 }
 

@@ -58,8 +58,9 @@ final class Load extends Endurance {
     }
 
     /**
-     * A settlement that is under way when the connection breaks sometimes does not end: the call of the SDK then
-     * waits for all retries, 27 minutes here: it is given up, and the message comes again.
+     * A settlement that begins while its connection is being lost sometimes does not end: the SDK queues it for a link
+     * that it is closing, so it is never sent, and the call waits for all retries, 27 minutes here. It is given up, and
+     * the message comes again.
      */
     private void complete(ServiceBusReceivedMessage message) throws Exception {
         CompletableFuture.runAsync(() -> receiver.complete(message), settling).get(SETTLING_S, TimeUnit.SECONDS);
