@@ -65,7 +65,7 @@ ALL: Final = {
     # The same while what forwards, and what is forwarded to, gets other fragments (P6, R27).
     "forward maps": Histories(
         run_forward_maps,
-        "1-10",
+        "1-12",
         (
             *("accepted", "refused", "unknown", "redirected accepted", *CRASHES),
             *("repartitioned accepted", "repartitioned refused", "repartitioned unknown"),
