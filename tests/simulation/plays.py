@@ -11,7 +11,7 @@ from tests.simulation.forward_scenario import run_forwarding
 from tests.simulation.lease_scenario import run_leases
 from tests.simulation.map_scenario import run_id_maps, run_maps, run_topic_maps
 from tests.simulation.moment_scenario import run_moments
-from tests.simulation.reader_scenario import run_readers
+from tests.simulation.reader_scenario import run_reader_maps, run_readers
 from tests.simulation.scenario import run, run_clocks, run_linked, run_linked_clocks
 from tests.simulation.session_map_scenario import run_session_maps, run_topic_session_maps
 from tests.simulation.session_reader_scenario import run_session_readers
@@ -47,4 +47,5 @@ PLAYS: Final[dict[str, Play]] = {
     "subscription maps": run_topic_session_maps,
     "mapped topics": run_mapped_topics,
     "forward maps": run_forward_maps,
+    "reader maps": run_reader_maps,
 }

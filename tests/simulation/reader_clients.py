@@ -14,6 +14,7 @@ from shardbus.core.errors import (
     Unavailable,
 )
 from shardbus.core.limits import LEASE_MS_MIN
+from shardbus.core.message import MAIN_LINE
 from shardbus.core.readers.command import ReaderOpened
 from shardbus.stores.base.store import FragmentId
 from tests.simulation.reader_book import COMPLETED, LOST, ClaimPlace, ReaderBook, ReaderPlace
@@ -150,9 +151,24 @@ class Driver:
         if claimed.claim is None:
             return True
         self._book.events["claimed"] += 1
+        if task.line == MAIN_LINE:
+            self._check_order(gateway, number)
         self._last[number] = ordinal
         self._open[number].append(ordinal)
         return await self._read(gateway, number, ordinal)
+
+    def _check_order(self, gateway: Gateway, number: int) -> None:
+        """Nothing is claimed of a present fragment while a former one has an older message."""
+        handle = gateway.bus.find(self._task.entity)
+        assert handle is not None
+        entity = handle.entity
+        former = [] if entity.is_former(number) else entity.former()
+        for home in former:
+            fragment = FragmentId(entity.entity_id, home.number)
+            disk = self._town.sites[home.broker_index].disk
+            if disk.kept.load(fragment).counters.lines[MAIN_LINE].count:
+                raise Violation(f"a claim of {number} came before what {fragment} has")
+            self._book.events["claimed after a former map"] += 1
 
     def _done(self, place: ReaderPlace, number: int) -> int:
         """Up to where all that is open was read."""

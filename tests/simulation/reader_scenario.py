@@ -101,11 +101,32 @@ def run_readers(seed: int) -> ReaderTown:
     return town
 
 
-async def _play(town: ReaderTown) -> None:
+def run_reader_maps(seed: int) -> ReaderTown:
+    """The same while the queues get other fragments: nothing of a present fragment is claimed
+    before its former ones are empty.
+    """
+    town = ReaderTown(seed)
+    town.play(_play(town, is_changing=True))
+    return town
+
+
+async def _repartition(town: ReaderTown) -> None:
+    while not town.is_over:
+        await asyncio.sleep(town.chance.expovariate(0.5))
+        name, count = town.chance.choice(QUEUES), town.chance.choice((1, 2, 4))
+        gateway = await town.open_gateway()
+        answer = await town.attempt(gateway, gateway.namespace.maps.change(name, count))
+        town.events[f"repartitioned {outcome_of(answer)}"] += 1
+        town.note(f"{name} with {count} fragments: {outcome_of(answer)}")
+
+
+async def _play(town: ReaderTown, *, is_changing: bool = False) -> None:
     await found(town)
     async with asyncio.TaskGroup() as clients:
         clients.create_task(town.disasters())
         clients.create_task(operate(town, TASKS))
+        if is_changing:
+            clients.create_task(_repartition(town))
         for task in (*TASKS, *TASKS[:2]):
             clients.create_task(drive(town, task))
         for name in QUEUES:
@@ -165,7 +186,8 @@ async def send(
     while not town.is_over:
         await asyncio.sleep(chance.expovariate(4.0))
         gateway = await town.open_gateway()
-        port = chance.choice(handle_of(gateway, name).runners[:ports_max])
+        handle = handle_of(gateway, name)
+        port = chance.choice(handle.runners[handle.router.former_count :][:ports_max])
         ttl_ms = chance.choice([-1, -1, -1, 2_000, 20_000])
         marks = [town.new_mark() for _ in range(chance.randint(1, 8))]
         messages = [message(chance, mark, ttl_ms) for mark in marks]

@@ -19,7 +19,7 @@ from tests.simulation.follower_scenario import run_followers
 from tests.simulation.forward_map_scenario import run_forward_maps
 from tests.simulation.forward_scenario import ForwardTown, run_forwarding
 from tests.simulation.map_scenario import run_id_maps, run_maps, run_topic_maps
-from tests.simulation.reader_scenario import ReaderTown, run_readers
+from tests.simulation.reader_scenario import ReaderTown, run_reader_maps, run_readers
 from tests.simulation.seeds import failure_of, seeds_in
 from tests.simulation.sending import Violation
 from tests.simulation.session_map_scenario import run_session_maps, run_topic_session_maps
@@ -65,7 +65,7 @@ ALL: Final = {
     # The same while what forwards, and what is forwarded to, gets other fragments (P6, R27).
     "forward maps": Histories(
         run_forward_maps,
-        "1-10",
+        "1-12",
         (
             *("accepted", "refused", "unknown", "redirected accepted", *CRASHES),
             *("repartitioned accepted", "repartitioned refused", "repartitioned unknown"),
@@ -136,6 +136,17 @@ ALL: Final = {
             *("repartitioned accepted", "repartitioned refused", "repartitioned unknown"),
         ),
         1,
+    ),
+    # The same while the queues get other fragments: older messages are claimed first (P6).
+    "reader maps": Histories(
+        run_reader_maps,
+        "1-12",
+        (
+            *("send accepted", "send refused", "delivered", *CRASHES),
+            *("claimed", "claim completed", "claim lost", "read again", "released", "dropped"),
+            *("repartitioned accepted", "repartitioned refused", "claimed after a former map"),
+        ),
+        3,
     ),
     # Readers and receivers complete together exactly what was sent, none of it twice.
     "readers": Histories(

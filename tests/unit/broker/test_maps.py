@@ -32,7 +32,6 @@ from shardbus.core.messages.command import (
 )
 from shardbus.core.namespace.entity import Entity, entity_from_json
 from shardbus.core.namespace.placement import HASH_SPACE, balanced_hash_starts
-from shardbus.core.readers.command import OpenReader
 from shardbus.core.sealing.command import Seal, Sealed
 from tests.support.refusals import refusal_of, unavailability
 from tests.unit.broker.two_brokers import AFTER, BEFORE, TwoBrokers
@@ -466,17 +465,6 @@ def test_a_queue_is_not_repartitioned_again_before_its_former_fragments_are_empt
     town.settle(delivery, COMPLETE)
 
     assert town.change(3).former_count == 3
-
-
-def test_readers_and_promises_prevent_a_repartition(town: Town) -> None:
-    """P6, P2: they are known to a fragment alone. The queue accepts messages again at once."""
-    port = town.handle(town.near).runners[0]
-    town.run(ask(port, OpenReader(MAIN_LINE, "r", b"o" * 16, 60_000, b"i" * 16)))
-
-    with refusal_of(NOT_ALLOWED, town.near, "readers"):
-        town.change(2)
-
-    assert are_sent(town.put(0), 1)
 
 
 def test_the_new_fragments_of_an_unreachable_broker_change_nothing(town: Town) -> None:

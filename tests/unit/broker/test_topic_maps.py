@@ -34,6 +34,9 @@ ALL, EVEN, ODD = "all", "even", "odd"
 STEPS = 15
 
 
+HELD = "held"
+
+
 class TopicTown(Town):
     """A topic on two brokers, with three subscriptions: of all, of even and of odd marks."""
 
@@ -419,12 +422,13 @@ def test_a_repartition_that_cannot_be_exact_is_refused(town: TopicTown) -> None:
     assert town.topic().map_number == 0
 
 
-def test_a_reader_of_one_subscription_prevents_a_repartition(town: TopicTown) -> None:
+def test_a_reader_of_a_subscription_with_sessions_prevents_a_repartition(town: TopicTown) -> None:
     """P6, P2: the topic accepts messages again at once."""
-    port = town.handle(town.path(ODD)).runners[0]
+    town.subscribe(HELD, requires_session=True)
+    port = town.handle(town.path(HELD)).runners[0]
     town.run(ask(port, OpenReader(MAIN_LINE, "r", b"o" * 16, 60_000, b"i" * 16)))
 
-    with refusal_of(NOT_ALLOWED, town.subscription(ODD).name, "readers"):
+    with refusal_of(NOT_ALLOWED, town.subscription(HELD).name, "readers"):
         town.remap(2)
 
     assert are_sent(town.publish(0), 1)
@@ -434,7 +438,8 @@ def test_a_reader_that_begins_at_the_last_moment_prevents_it_too(
     town: TopicTown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P6, P2: it is looked for again after the seal."""
-    port = town.handle(town.path(ODD)).runners[0]
+    town.subscribe(HELD, requires_session=True)
+    port = town.handle(town.path(HELD)).runners[0]
     sealing = town.bus.seal
 
     async def seal_late(
@@ -445,7 +450,7 @@ def test_a_reader_that_begins_at_the_last_moment_prevents_it_too(
         return await sealing(entity, homes, map_number, is_open=is_open)
 
     monkeypatch.setattr(town.bus, "seal", seal_late)
-    with refusal_of(NOT_ALLOWED, town.subscription(ODD).name, "readers"):
+    with refusal_of(NOT_ALLOWED, town.subscription(HELD).name, "readers"):
         town.remap(2)
 
     assert are_sent(town.publish(0), 1) and not town.topic().coming

@@ -256,7 +256,7 @@ class Repartitioner:
         for subscription, statistics in zip(subscriptions, found, strict=True):
             _check_drained(subscription, statistics)
             if any(part.readers for part in statistics.fragments):
-                raise _has_readers(subscription)
+                _check_readers(subscription)
 
     # Execution.
 
@@ -386,18 +386,20 @@ def _left(entity: Entity, statistics: EntityStatistics) -> int:
     return sum(part.counts[0] for part in statistics.fragments if part.number in former)
 
 
-def _has_readers(entity: Entity) -> Refused:
-    return Refused(
-        NOT_ALLOWED,
-        f"'{entity.name}' cannot be repartitioned: readers of the data pipeline use its "
-        "fragments. Stop their queries, and drop the readers.",
-    )
+def _check_readers(entity: Entity) -> None:
+    """Refused if readers of an entity would have to know of sessions in several fragments."""
+    if entity.spec.requires_session:
+        raise Refused(
+            NOT_ALLOWED,
+            f"'{entity.name}' requires sessions and cannot be repartitioned: readers of the data "
+            "pipeline use its fragments. Stop their queries, and drop the readers.",
+        )
 
 
 def _check_pipeline(entity: Entity, told: Sequence[Sealed]) -> None:
-    """Refused if there are readers or stages: only their fragments know them."""
+    """Refused if there are stages, or readers of sessions: only their fragments know them."""
     if any(each.readers for each in told):
-        raise _has_readers(entity)
+        _check_readers(entity)
     if any(each.stages for each in told):
         raise Refused(
             NOT_ALLOWED,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Final, Generic, TypeVar, final
+from typing import Final, Generic, Protocol, TypeVar, final
 
 from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.operations.asking import ask, ask_all, failure_of, to_port
@@ -91,14 +91,40 @@ class Advanced:
         self.failure = failure
 
 
+class Former(Protocol):
+    """The fragments of the former maps of an entity."""
+
+    def count(self) -> int:
+        """How many of the fragments, the first ones, are former ones."""
+        ...
+
+    async def left(self, line: int) -> int:
+        """How many messages they have in a line, claimed or not; Unavailable if not all of them can
+        be asked.
+        """
+        ...
+
+
 @final
 class Readers:
-    """Available as `EntityHandle.readers`. Fragments are asked in parallel."""
+    """Available as `EntityHandle.readers`. Fragments are asked in parallel.
 
-    def __init__(self, ports: Sequence[FragmentPort], numbers: Sequence[int]) -> None:
+    Nothing is claimed in the present fragments of an entity that was repartitioned before its
+    former ones have nothing left, so that no claim passes an older message of its key.
+    """
+
+    def __init__(
+        self,
+        ports: Sequence[FragmentPort],
+        numbers: Sequence[int],
+        former: Former | None = None,
+    ) -> None:
         """`numbers[i]` is the fragment that `ports[i]` serves; another map adds to both."""
         self._every_port = ports
         self._numbers = numbers
+        self._former = former
+        # By line: the number of former fragments, when nothing was left in them.
+        self._emptied: dict[int, int] = {}
 
     @property
     def _ports(self) -> dict[int, FragmentPort]:
@@ -127,11 +153,11 @@ class Readers:
 
     async def keep(self, line: int, name: str, owner: bytes) -> FragmentAnswers[Done]:
         """Renew the claims of a reader everywhere, so that none is lost."""
-        return await self._all(KeepReader(line, name, owner), done)
+        return spread(await self._where_known(KeepReader(line, name, owner)), done)
 
     async def release(self, line: int, name: str, owner: bytes) -> FragmentAnswers[Done]:
         """Return everything that a reader has claimed; all of those claims are lost."""
-        return await self._all(ReleaseClaims(line, name, owner), done)
+        return spread(await self._where_known(ReleaseClaims(line, name, owner)), done)
 
     async def drop(self, line: int, name: str) -> FragmentAnswers[Done]:
         """Forget a reader and return what it has claimed, whoever owns it.
@@ -213,6 +239,7 @@ class Readers:
         repeated until it has found some, or seen all of them.
         """
         self._check([number])
+        await self._check_turn(number, line)
         command = Claim(line, name, owner, ordinal, count_max, bytes_max, done)
         claimed = Claimed(None, True, 0)
         for _ in range(LOOKS_MAX):
@@ -323,6 +350,38 @@ class Readers:
 
     async def _all(self, command: Command, read: Callable[[Answer], T]) -> FragmentAnswers[T]:
         return spread(await self._ask(command, self._ports), read)
+
+    async def _where_known(self, command: Command) -> dict[int, Answer]:
+        """The answers of all fragments except those present ones to which a reader that began with
+        a former map has not come yet.
+        """
+        answers = await self._ask(command, self._ports)
+        present = self._present()
+        if len(present) == len(answers):
+            return answers
+        return {
+            number: answer
+            for number, answer in answers.items()
+            if number not in present or not _is_of_kind(answer, READER_NOT_FOUND.name)
+        }
+
+    def _present(self) -> Sequence[int]:
+        return self._numbers if self._former is None else self._numbers[self._former.count() :]
+
+    async def _check_turn(self, number: int, line: int) -> None:
+        """Unavailable while older messages come first."""
+        former = self._former
+        count = 0 if former is None else former.count()
+        if former is None or count == 0 or self._emptied.get(line) == count:
+            return
+        if number not in self._present():
+            return
+        left = await former.left(line)
+        if left:
+            raise Unavailable(
+                f"{left} older messages are left in former fragments, which come first"
+            )
+        self._emptied[line] = count
 
     async def _ask(self, command: Command, ports: Mapping[int, FragmentPort]) -> dict[int, Answer]:
         answers = await ask_all([to_port(port, command) for port in ports.values()])
