@@ -165,7 +165,7 @@ def test_a_pooler_that_ignores_the_settings(made: str) -> None:
     """As PgBouncer does with `ignore_startup_parameters`."""
     with (
         closing(Link(Address(server().url(made)), {})) as link,
-        pytest.raises(StoreError, match=r"has ignored the settings .* Nothing was changed"),
+        pytest.raises(StoreError, match="search_path"),
     ):
         schema.examine(link, is_full=False)
 
