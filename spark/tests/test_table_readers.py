@@ -74,8 +74,8 @@ found = duckdb.sql(f"SELECT count(*) FROM read_parquet('{path}/entity=*/**/*.par
         """
 import duckdb
 from deltalake import DeltaTable
-table = DeltaTable(path).to_pyarrow_dataset()
-[(rows,)] = duckdb.sql("SELECT count(*) FROM table").fetchall()
+orders = DeltaTable(path).to_pyarrow_dataset()
+[(rows,)] = duckdb.sql("SELECT count(*) FROM orders").fetchall()
 """,
     ),
     "DuckDB of iceberg": (

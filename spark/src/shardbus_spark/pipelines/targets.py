@@ -73,7 +73,7 @@ def check_reachable(spark: SparkSession, path: str) -> None:
         hint = (
             f"start the bus with --spark-conf spark.jars.packages=org.apache.hadoop:{library}:"
             f"{version}, or put the jars into a directory and name it with --spark-conf "
-            "spark.driver.extraClassPath=/opt/jars/*"
+            "spark.driver.extraClassPath=/srv/jars/*"
             if library
             else "add the library of this store with --spark-conf spark.jars.packages=..."
         )

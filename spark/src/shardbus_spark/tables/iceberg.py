@@ -1,9 +1,9 @@
 """An Iceberg table, whose metadata PyIceberg writes: readers need neither Spark nor this package.
 
 The table needs no catalogue: as Iceberg's file system tables have it, the metadata of version N is
-the object `metadata/vN.metadata.json`, and whoever creates it has committed. Tasks write files in
-their final places, invisible until a snapshot names them. A batch is one snapshot, with the query
-and the number of the batch in its summary; properties of the table name the last batches.
+the object `metadata/vN.metadata.json`, and the writer that creates it has committed. Tasks write
+files in their final places, invisible until a snapshot names them. A batch is one snapshot, with
+the query and the number of the batch in its summary; properties of the table name the last batches.
 """
 
 from __future__ import annotations

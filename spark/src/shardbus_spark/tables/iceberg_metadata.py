@@ -17,6 +17,8 @@ from shardbus_spark.tables.files import Conflict, Files
 from shardbus_spark.tables.form import ICEBERG_LOG
 
 if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.io import FileIO
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
 
@@ -71,15 +73,25 @@ def write_metadata(files: Files, version: int, metadata: TableMetadata) -> None:
 
 def open_iceberg(files: Files) -> Table:
     """The table as it is now; its commits create the next version of the metadata."""
-    from pyiceberg.catalog.noop import NoopCatalog
-    from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
-    from pyiceberg.table import CommitTableResponse, Table
+    from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadataUtil
+
+    found = last_metadata(files)
+    if found is None:
+        raise ShardbusError(f"there is no Iceberg table at {files.location}")
+    version, content = found
+    location = f"{files.location}/{metadata_name(version)}"
+    metadata = TableMetadataUtil.parse_raw(content.decode())
+    return Table(("table",), metadata, location, _table_files(files), _catalogue(files))
+
+
+def _catalogue(files: Files) -> Catalog:
+    """A catalogue of this one table."""
+    from pyiceberg.catalog.noop import NoopCatalog
+    from pyiceberg.table import CommitTableResponse
     from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
 
     class NumberedVersions(NoopCatalog):
-        """The catalogue of this one table."""
-
         def commit_table(
             self,
             table: Table,
@@ -95,6 +107,13 @@ def open_iceberg(files: Files) -> Table:
             write_metadata(files, version, made)
             location = f"{files.location}/{metadata_name(version)}"
             return CommitTableResponse.model_construct(metadata=made, metadata_location=location)
+
+    return NumberedVersions("files")
+
+
+def _table_files(files: Files) -> FileIO:
+    """Where the library reads and writes manifests, and reads the footers of files."""
+    from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
     class OneFile(InputFile, OutputFile):
         """A file of the table, to be read or written."""
@@ -116,8 +135,6 @@ def open_iceberg(files: Files) -> Table:
             return cast("OutputStream", _Written(files, self.location))
 
     class TableFiles(FileIO):
-        """Where the library reads and writes manifests, and reads the footers of files."""
-
         def new_input(self, location: str) -> InputFile:
             return OneFile(location)
 
@@ -128,13 +145,7 @@ def open_iceberg(files: Files) -> Table:
             path = location if isinstance(location, str) else location.location
             files.remove([files.named(path)])
 
-    found = last_metadata(files)
-    if found is None:
-        raise ShardbusError(f"there is no Iceberg table at {files.location}")
-    version, content = found
-    location = f"{files.location}/{metadata_name(version)}"
-    metadata = TableMetadataUtil.parse_raw(content.decode())
-    return Table(("table",), metadata, location, TableFiles(), NumberedVersions("files"))
+    return TableFiles()
 
 
 def _opened(files: Files, location: str) -> BinaryIO:

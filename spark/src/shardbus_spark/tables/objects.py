@@ -243,7 +243,7 @@ class _NewObject:
     def __init__(self, objects: Objects, name: str) -> None:
         self._objects = objects
         self._name = name
-        self._file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - `finish` closes it
+        self._file = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - finish closes it
         self.sink: Path | BinaryIO = self._file
         self.path = f"{objects.location}/{name}"
 
