@@ -78,6 +78,24 @@ def test_the_commands_of_units_are_ours(unit: Path) -> None:
         check_command(words)
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_a_unit_that_may_not_see_homes_has_its_state_for_one(unit: Path) -> None:
+    """R39: the client of PostgreSQL looks for certificates there, and may look into no other."""
+    lines = unit.read_text("utf-8").splitlines()
+    kept = [line.partition("=")[2] for line in lines if line.startswith("StateDirectory=")]
+    assert ("ProtectHome=yes" in lines) == bool(kept)
+    for directory in kept:
+        assert f"Environment=HOME=/var/lib/{directory}" in lines
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda path: path.name)
+def test_a_unit_that_is_reloaded_while_it_starts_is_started_again(unit: Path) -> None:
+    """The signal ends a program that does not wait for it yet, and systemd calls that a success."""
+    lines = unit.read_text("utf-8").splitlines()
+    is_reloaded = any(line.startswith("ExecReload=/bin/kill -HUP") for line in lines)
+    assert is_reloaded == ("RestartForceExitStatus=SIGHUP" in lines)
+
+
 def test_settings_in_the_environment_are_settings() -> None:
     for path in (*UNITS, *MANIFESTS, COMPOSE):
         named = set(re.findall(r"SHARDBUS_[A-Z_]+", path.read_text("utf-8")))

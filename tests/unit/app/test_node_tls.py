@@ -20,6 +20,7 @@ from shardbus.app.cli.failures import Usage
 from shardbus.app.cli.main import main
 from shardbus.app.server.node import tls as node_tls
 from shardbus.app.server.node.authority import make_authority, read_authority, write_node
+from shardbus.app.server.node.links import NodeLinks
 from shardbus.app.server.node.name import BROKER, GATEWAY, NodeName, node_names, refusal
 from shardbus.app.server.node.tls import NodeServer, NodeTls
 from shardbus.broker.clock import SystemClock
@@ -383,6 +384,7 @@ def test_files_that_cannot_be_used_are_refused_by_name(cluster: Cluster, tmp_pat
     (mixed / "node-key.pem").write_bytes((good / "node-key.pem").read_bytes())
     for directory, role, why in (
         (tmp_path / "nothing", GATEWAY, "has no ca.pem"),
+        (tmp_path / ("x" * 300), GATEWAY, "cannot be read"),
         (good, BROKER, "is for gateway, but this process is a broker"),
         (expired, GATEWAY, "is not valid now"),
         (mixed, GATEWAY, "does not belong to the certificate"),
@@ -437,3 +439,30 @@ def test_a_free_port_is_no_node(cluster: Cluster, run: Runner) -> None:
             await dialled(cluster.node("g", GATEWAY), port)
 
     run(scene())
+
+
+def test_a_certificate_that_ends_is_told_while_the_node_runs(cluster: Cluster) -> None:
+    """R42: all nodes of a cluster were certified on one day, and none is ever started again."""
+    clock = SetClock(SystemClock().now_ms())
+    directory = cluster.node("b", BROKER, days=397)
+    links = NodeLinks(b"", as_broker=NodeTls(directory, BROKER, clock))
+    assert links.problems() == []
+    clock.ms += 370 * 86_400_000
+    (soon,) = links.problems()
+    assert "expires on" in soon and str(directory) in soon
+    clock.ms += 30 * 86_400_000
+    (ended,) = links.problems()
+    assert "expired on" in ended and "refuse" in ended
+    cluster.node("b", BROKER, days=800)
+    assert links.problems() == []
+
+
+class SetClock:
+    def __init__(self, ms: int) -> None:
+        self.ms = ms
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def steady_ms(self) -> int:
+        return 1

@@ -142,6 +142,23 @@ def test_a_certificate_out_of_its_time_is_refused_with_the_day(
     assert re.search(r"\d{4}-\d\d-\d\d", str(refusal.value))
 
 
+def test_a_certificate_that_ends_while_it_is_served_is_a_problem(tmp_path: Path) -> None:
+    files, clock = pair(tmp_path / "one"), SetClock()
+    certificate = served(files, clock)
+    assert certificate.problems() == []
+    clock.ms += 370 * DAY_MS
+    (soon,) = certificate.problems()
+    assert "valid until" in soon and str(files.certificate) in soon
+    clock.ms += 30 * DAY_MS
+    (ended,) = certificate.problems()
+    assert "expired on" in ended
+
+    replace(files, pair(tmp_path / "two", clock.ms))
+
+    assert certificate.refresh(is_told=False)
+    assert certificate.problems() == []
+
+
 def test_each_fault_of_the_files_is_named(tmp_path: Path) -> None:
     files, other = pair(tmp_path / "one"), pair(tmp_path / "two")
     locked = tmp_path / "locked.pem"

@@ -65,6 +65,7 @@ from shardbus.gateway.http.observing.overview import Overviews
 from shardbus.gateway.http.server.connection import HttpGateway, Respond
 from shardbus.gateway.http.server.counts import HttpCounts
 from shardbus.gateway.http.server.site import Site
+from shardbus.gateway.listening.certificate import ServedCertificate
 from shardbus.gateway.listening.listener import Listener, ProtocolFactory, Protocols
 from shardbus.gateway.listening.websocket import WebSockets
 from shardbus.gateway.readings import FORWARDED, GUESSERS_TURNED_AWAY, WRONG_KEYS, MetricReading
@@ -151,17 +152,17 @@ async def serve_clients(  # noqa: PLR0913 - what it is told, by keyword
     opened, lanes = list[Listener](), list[FlightChild]()
     pipelines, jobs = _pipelines(settings, bus, share), _jobs(settings, bus, share)
     issuers = _issuers(settings, bus, amqp)
+    certificate = served_certificate(settings, bus.clients_clock)
 
     def health() -> list[str]:
         within = [*bus.namespace.problems(), *bus.problems(), *pipelines.problems()]
         around = [*filter(None, outages()), *problems_of(cluster)]
-        return [*around, *within, *_door_problems(opened, [*lanes, *issuers])]
+        return [*around, *within, *_door_problems(opened, [*lanes, *issuers, certificate])]
 
     told = _Told(pipelines, backups, broker_names, outages, health, issuers, cluster, jobs)
     overviews, facts = told.overviews(bus), server_facts(settings)
     site, metrics = _web(settings, bus, throttle, told, overviews, facts)
     await _set_up(settings, bus, site, told)
-    certificate = served_certificate(settings, bus.clients_clock)
     respond, websockets = hooks.responding(site, bus), _websockets(settings, amqp)
     gateway = HttpGateway(respond, site.refused, connections_max=shared.http, websockets=websockets)
     newcomers = Newcomers(bus.loop, silent_max=shared.silent, secured_max=shared.secured)
@@ -382,7 +383,9 @@ def server_facts(settings: Settings) -> ServerFacts:
     )
 
 
-def _door_problems(opened: Sequence[Listener], others: Sequence[FlightChild | Issuer]) -> list[str]:
+def _door_problems(
+    opened: Sequence[Listener], others: Sequence[FlightChild | Issuer | ServedCertificate]
+) -> list[str]:
     """What keeps clients out: the same for all our ports, and separately for each of the others."""
     closed = {problem for listener in opened for problem in listener.problems()}
     return [*sorted(closed), *(problem for other in others for problem in other.problems())]

@@ -103,9 +103,13 @@ class RemoteBroker:
         loop: asyncio.AbstractEventLoop,
         new_nonce: Callable[[], bytes],
         lot: ParkingLot | None = None,
+        shown: str = "",
     ) -> None:
-        """With a `lot`, what was certainly not done waits there, and is sent again."""
+        """With a `lot`, what was certainly not done waits there, and is sent again. `shown` is what
+        logs and errors call this broker.
+        """
         self.name = identity.broker
+        self._shown = shown or f"broker {self.name}"
         self.is_up = False
         self.reason = "it has not been reached yet"
         self.catalogue_version = 0
@@ -160,9 +164,14 @@ class RemoteBroker:
             return False
         return True
 
+    @property
+    def _sentence(self) -> str:
+        """How a sentence about this broker begins."""
+        return self._shown[0].upper() + self._shown[1:]
+
     def problem(self) -> str:
         """Why the broker is out; empty when it is not."""
-        return "" if self.is_up else f"broker {self.name} is unavailable: {self.reason}"
+        return "" if self.is_up else f"{self._shown} is unavailable: {self.reason}"
 
     def runner(self, entity: Entity, number: int) -> RemoteFragment:
         """A fragment of this broker, opened there when it is first asked for."""
@@ -333,7 +342,7 @@ class RemoteBroker:
             return
         if len(self._waiting) >= WAITING_MAX or link.queued_bytes >= QUEUED_BYTES_MAX:
             waiting.answered(
-                Unavailable(f"Broker {self.name} has too many requests waiting: try again later.")
+                Unavailable(f"{self._sentence} has too many requests waiting: try again later.")
             )
             return
         try:
@@ -341,7 +350,7 @@ class RemoteBroker:
         except TooNew as lacking:
             waiting.answered(
                 Unavailable(
-                    f"Broker {self.name} is of an older release: it speaks version {link.version} "
+                    f"{self._sentence} is of an older release: it speaks version {link.version} "
                     f"of the protocol, and {lacking}. Upgrade the node of the broker, then try "
                     "again."
                 )
@@ -363,7 +372,7 @@ class RemoteBroker:
             self._link.send(encode(frame, self._link.version))
 
     def out_of_reach(self) -> Unavailable:
-        return Unavailable(f"Broker {self.name} is unavailable: {self.reason}")
+        return Unavailable(f"{self._sentence} is unavailable: {self.reason}")
 
     # Events of the link.
 
@@ -463,7 +472,7 @@ class RemoteBroker:
     def _rise(self) -> None:
         self.is_up = True
         self.reason = ""
-        log.info("broker %s is in reach", self.name)
+        log.info("%s is in reach", self._shown)
         numbers: dict[int, list[int]] = {}
         for entity_id, number in self._fragments:
             numbers.setdefault(entity_id, []).append(number)
@@ -482,7 +491,7 @@ class RemoteBroker:
     def _fall(self, reason: str) -> None:
         """The broker is out: fail what waits, and skip this broker until it is back."""
         if self.is_up:
-            log.warning("broker %s is unavailable: %s", self.name, reason)
+            log.warning("%s is unavailable: %s", self._shown, reason)
         self.is_up = False
         self.reason = reason
         self._up.clear()
@@ -495,7 +504,7 @@ class RemoteBroker:
             self._link.drop_unwritten()
 
     def _give_up(self, number: int, waiting: RemoteWait, *, is_unknown: bool) -> None:
-        text = f"Broker {self.name} is unavailable: {self.reason}"
+        text = f"{self._sentence} is unavailable: {self.reason}"
         if is_unknown:
             self._expect_late(number, waiting)
         waiting.answered(Unavailable(text, is_unknown))
@@ -535,14 +544,14 @@ class RemoteBroker:
             del self._waiting[number]
             self._expect_late(number, waiting)
             seconds = ANSWER_TICKS_MAX * TICK_MS // 1000
-            text = f"Broker {self.name} did not answer within {seconds} s."
+            text = f"{self._sentence} did not answer within {seconds} s."
             waiting.answered(Unavailable(text, is_unknown=True))
 
     def _read(self, read: Callable[[str], list[T]], answer: str) -> list[T]:
         try:
             return read(answer)
         except ValueError as error:
-            raise Unavailable(f"Broker {self.name} gives an invalid answer: {error}") from error
+            raise Unavailable(f"{self._sentence} gives an invalid answer: {error}") from error
 
 
 def _nothing() -> None:

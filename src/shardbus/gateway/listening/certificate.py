@@ -43,7 +43,12 @@ class ServedCertificate:
         self._clock = clock
         self._files = find()
         self._stamp = stamp_of(*self._files)
-        self.context = checked_context(*self._files, now_ms=clock.now_ms())
+        self.context, self._until = checked_context(*self._files, now_ms=clock.now_ms())
+
+    def problems(self) -> list[str]:
+        """Until when the certificate is valid, if that is soon."""
+        soon = _expiry(self._files[0], self._until, self._clock.now_ms())
+        return [soon] if soon else []
 
     async def follow(self, protocols: Sequence[Protocols], told: asyncio.Event) -> None:
         """Give these a new context whenever the files change; check at once when `told`."""
@@ -67,7 +72,7 @@ class ServedCertificate:
             if stamp == self._stamp and not is_told:
                 return False
             self._stamp = stamp
-            self.context = checked_context(*self._files, now_ms=self._clock.now_ms())
+            self.context, self._until = checked_context(*self._files, now_ms=self._clock.now_ms())
         except Unavailable as error:
             log.error("the former certificate stays in use: %s", error)
             return False
@@ -75,8 +80,12 @@ class ServedCertificate:
         return True
 
 
-def checked_context(certificate: Path, key: Path, *, now_ms: int) -> ssl.SSLContext:
-    """The context for these files; Unavailable, with the reason, when they are invalid."""
+def checked_context(
+    certificate: Path, key: Path, *, now_ms: int
+) -> tuple[ssl.SSLContext, datetime]:
+    """The context for these files, and until when they are valid; Unavailable, with the reason,
+    when they are invalid.
+    """
     found = _read_certificate(certificate)
     _check_key(found, key, certificate)
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
@@ -90,10 +99,20 @@ def checked_context(certificate: Path, key: Path, *, now_ms: int) -> ssl.SSLCont
             f"The certificate {certificate} is not valid before "
             f"{_day(found.not_valid_before_utc)}: check it and the clock of this machine."
         )
-    if found.not_valid_after_utc - now < timedelta(days=EXPIRY_WARNED_DAYS):
-        until = _day(found.not_valid_after_utc)
-        log.warning("the certificate %s is valid until %s only: renew it", certificate, until)
-    return server_context(certificate, key)
+    if soon := _expiry(certificate, found.not_valid_after_utc, now_ms):
+        log.warning("%s", soon)
+    return server_context(certificate, key), found.not_valid_after_utc
+
+
+def _expiry(certificate: Path, until: datetime, now_ms: int) -> str:
+    left = until - datetime.fromtimestamp(now_ms / 1000, UTC)
+    if left >= timedelta(days=EXPIRY_WARNED_DAYS):
+        return ""
+    if left > timedelta():
+        return f"the certificate {certificate} is valid until {_day(until)} only: renew it"
+    return (
+        f"the certificate {certificate} expired on {_day(until)}, and clients refuse it: renew it"
+    )
 
 
 def _read_certificate(path: Path) -> x509.Certificate:

@@ -172,6 +172,8 @@ class _Making:
                 loop=loop,
                 new_nonce=lambda: secrets.token_bytes(NONCE_BYTES),
                 lot=lot,
+                # A slot is not the node of that number, which may be called broker-0 as well.
+                shown=f"the broker of slot {slot}",
             )
             for slot in range(cluster.slot_count)
         ]

@@ -21,6 +21,7 @@ _MAGIC: Final = b"SBsl"
 _CALL_BYTES: Final = 8
 CALL_S: Final = 5.0
 CALLERS_MAX: Final = 512
+TELL_S: Final = 24 * 60 * 60
 
 Accept = Callable[[int], asyncio.Protocol | None]
 """The protocol of a slot that this process serves; None for another slot."""
@@ -41,6 +42,18 @@ class NodeLinks:
         self._as_gateway = as_gateway
         self._as_broker = as_broker
         self._callers = 0
+
+    def problems(self) -> list[str]:
+        """Certificates of this node that are to be renewed."""
+        ours = [tls.problem() for tls in (self._as_gateway, self._as_broker) if tls is not None]
+        return list(dict.fromkeys(filter(None, ours)))
+
+    async def tell_problems(self) -> None:
+        """Log them once a day, until cancelled: nobody reads what was logged a year ago."""
+        while True:
+            await asyncio.sleep(TELL_S)
+            for problem in self.problems():
+                log.warning("%s", problem)
 
     async def dial(self, address: BrokerAddress, slot: int, new_protocol: NewProtocol) -> None:
         """Connect to a slot; OSError when its broker does not answer, or another node does."""

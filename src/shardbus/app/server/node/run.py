@@ -116,6 +116,7 @@ async def _serve(options: NodeOptions, settings: Settings, cluster: SharedStores
     refuse_strangers(sight, options.name, trusted)
     refuse_clock(cluster.stores[0].shown, sight, clock.now_ms())
     broker = NodeBroker(options.name, cluster, links, settings, clock)
+    telling = asyncio.ensure_future(links.tell_problems())
     where = ""
     try:
         if BROKER in options.roles:
@@ -132,6 +133,7 @@ async def _serve(options: NodeOptions, settings: Settings, cluster: SharedStores
             await alongside(_until(stopping, broker), [caretaker.run()])
             await broker.leave()
     finally:
+        telling.cancel()
         await broker.close()
 
 
@@ -179,7 +181,7 @@ async def _with_gateway(  # noqa: PLR0913 - the parts of a node
             closing,
             name=options.name,
             about=about,
-            node_problems=broker.problems,
+            node_problems=lambda: [*broker.problems(), *links.problems()],
             runs_pipelines=PIPELINES in options.roles,
         )
     finally:

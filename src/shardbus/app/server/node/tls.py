@@ -57,7 +57,8 @@ class _Files:
     def __init__(self, directory: Path, role: str, now_ms: int) -> None:
         authority, certificate, key = (_found(directory, n) for n in (AUTHORITY, CERTIFICATE, KEY))
         self.stamp = stamp_of(authority, certificate, key)
-        names = _checked_names(authority, certificate, key, now_ms)
+        names, self.until = _checked_names(authority, certificate, key, now_ms)
+        self.certificate = certificate
         found = [name for name in names if name.role == role]
         if not found:
             roles = ", ".join(name.role for name in names)
@@ -109,6 +110,11 @@ class NodeTls:
         self._files = found
         log.info("new connections between nodes use the new certificate in %s", self.own)
         return True
+
+    def problem(self) -> str:
+        """Until when the certificate is valid, if that is soon; empty if it is not."""
+        self.refresh()
+        return _expiry(self._files.certificate, self._files.until, self._clock.now_ms())
 
     async def dial(
         self, host: str, port: int, new_protocol: NewProtocol, *, role: str, name: str | None = None
@@ -325,17 +331,41 @@ def authority_in(directory: Path) -> Path:
 
 
 def _found(directory: Path, names: tuple[str, ...]) -> Path:
-    for name in names:
-        if (directory / name).exists():
-            return directory / name
+    try:
+        for name in names:
+            if (directory / name).exists():
+                return directory / name
+    except OSError as error:
+        raise Usage(
+            f"{directory} cannot be read: {error.strerror}; give it, and what is in it, to the "
+            "user that runs this node"
+        ) from error
     raise Usage(
         f"{directory} has no {names[0]}: create it with `shardbus cluster cert`, and name its "
         "directory with --node-tls"
     )
 
 
-def _checked_names(authority: Path, certificate: Path, key: Path, now_ms: int) -> list[NodeName]:
-    """The names in a certificate that is valid now and belongs to its key and its authority."""
+def _expiry(certificate: Path, until: datetime, now_ms: int) -> str:
+    """What to do about a certificate that ends soon or has ended; empty before that."""
+    left = until - datetime.fromtimestamp(now_ms / 1000, UTC)
+    if left >= timedelta(days=EXPIRY_WARNED_DAYS):
+        return ""
+    renew = "renew it with `shardbus cluster cert --force`"
+    if left > timedelta():
+        return f"the certificate {certificate} expires on {until:%Y-%m-%d}: {renew}"
+    return (
+        f"the certificate {certificate} expired on {until:%Y-%m-%d}, and other nodes refuse new "
+        f"connections with it: {renew}"
+    )
+
+
+def _checked_names(
+    authority: Path, certificate: Path, key: Path, now_ms: int
+) -> tuple[list[NodeName], datetime]:
+    """The names in a certificate that is valid now and belongs to its key and its authority, and
+    until when it is valid.
+    """
     try:
         authorities = x509.load_pem_x509_certificates(_read(authority))
         found, *chain = x509.load_pem_x509_certificates(_read(certificate))
@@ -355,9 +385,8 @@ def _checked_names(authority: Path, certificate: Path, key: Path, now_ms: int) -
             "create a new one with `shardbus "
             "cluster cert`, or check the clock of this machine"
         )
-    if found.not_valid_after_utc - now < timedelta(days=EXPIRY_WARNED_DAYS):
-        until = f"{found.not_valid_after_utc:%Y-%m-%d}"
-        log.warning("the certificate %s expires on %s: renew it", certificate, until)
+    if soon := _expiry(certificate, found.not_valid_after_utc, now_ms):
+        log.warning("%s", soon)
     if not any(each.subject == found.issuer for each in (*authorities, *chain)):
         raise Usage(f"the certificate {certificate} is not signed by the authority {authority}")
     names = node_names(_uris(found))
@@ -368,7 +397,7 @@ def _checked_names(authority: Path, certificate: Path, key: Path, now_ms: int) -
         )
     if len({name.cluster for name in names}) > 1:
         raise Usage(f"the certificate {certificate} names nodes of several clusters")
-    return names
+    return names, found.not_valid_after_utc
 
 
 def _uris(certificate: x509.Certificate) -> list[str]:
