@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +16,7 @@ import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 from pyspark.sql.types import StructType
 
-from shardbus_spark.errors import OptionError, ShardbusError
+from shardbus_spark.errors import OptionError, ShardbusError, TableNotWritten
 from shardbus_spark.tables.durable import sync
 from shardbus_spark.tables.fingerprint import digest_of
 from shardbus_spark.tables.layout import HOUR_MS, Hour
@@ -147,7 +149,8 @@ class FileWriter:
         self.file = file
         self._schema = schema
         self._row_group_bytes = row_group_bytes
-        self._writer = parquet.ParquetWriter(file, schema, compression=COMPRESSION)
+        with _named(file):
+            self._writer = parquet.ParquetWriter(file, schema, compression=COMPRESSION)
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         # The digest of all rows.
@@ -157,14 +160,16 @@ class FileWriter:
         self._held.append(rows)
         self._held_bytes += rows.nbytes
         if self._held_bytes >= self._row_group_bytes:
-            self._flush()
+            with _named(self.file):
+                self._flush()
 
     def close(self) -> parquet.FileMetaData:
         """The metadata of the file, which is durable."""
-        self._flush()
-        self._writer.close()
-        sync([self.file])
-        return parquet.read_metadata(self.file)
+        with _named(self.file):
+            self._flush()
+            self._writer.close()
+            sync([self.file])
+            return parquet.read_metadata(self.file)
 
     def _flush(self) -> None:
         if self._held:
@@ -172,6 +177,19 @@ class FileWriter:
             self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         self._held = []
         self._held_bytes = 0
+
+
+@contextmanager
+def _named(file: Path) -> Iterator[None]:
+    """The errors of a disk, with the name of the file."""
+    try:
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise TableNotWritten(
+            f"{file} cannot be written: {why}. Nothing of its batch is in the table; the batch is "
+            "written when that is mended"
+        ) from error
 
 
 def statistics(metadata: parquet.FileMetaData) -> dict[str, object]:
