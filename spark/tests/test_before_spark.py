@@ -42,7 +42,7 @@ def run(kind: str, made: Definition) -> None:
 @pytest.mark.parametrize(
     ("members", "told"),
     [
-        ({"query": "SELEC body"}, "begins with select"),
+        ({"query": "SELEC body"}, "SELEC"),
         ({"query": "SELECT colour FROM messages"}, "colour"),
         ({"query": "SELECT json.id AS message_id, body FROM messages"}, "json"),
         ({"query": "SELECT body FROM refunds"}, "refunds"),

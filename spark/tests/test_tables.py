@@ -31,7 +31,7 @@ from spark.tests.captured_rows import (
 )
 from spark.tests.killed_tables import kill_commits, kill_compactions
 
-from shardbus_spark.errors import BatchDiffers, OptionError, ShardbusError
+from shardbus_spark.errors import BatchDiffers, OptionError, ShardbusError, TableNotWritten
 from shardbus_spark.schema import message_schema
 from shardbus_spark.tables import captured_form
 from shardbus_spark.tables.bare import BareTable, move, settle
@@ -61,6 +61,8 @@ from shardbus_spark.tables.planning import (
 from shardbus_spark.tables.reading import captured_files
 from shardbus_spark.tables.sink import TableSink
 from shardbus_spark.tables.writing import HOURS_OPEN_MAX, write_hours
+from tests.support.disks import FailingDisk
+from tests.support.refusals import check_named
 
 FORMS: Final = (PARQUET, DELTA, ICEBERG)
 HOUR: Final = Hour(ENTITY, START_MS // HOUR_MS)
@@ -368,6 +370,29 @@ def test_what_cannot_be_compacted_says_why(tmp_path: Path) -> None:
             compactable(path)
     # Spark makes it when it has started.
     assert compactable(str(tmp_path / "absent")) is None
+
+
+@pytest.mark.parametrize("form", [PARQUET, DELTA])
+def test_a_disk_that_is_full_in_a_batch_costs_no_row_and_doubles_none(
+    tmp_path: Path, form: str
+) -> None:
+    """P4: the batch fails, readers see those before it, and it is there once after the next run."""
+    disk, rows = FailingDisk(os.getpid()), range(5_000, 10_000)
+    table = made(tmp_path, form)
+    assert table.commit("query", 0, written(table, 0, [range(5_000)]))
+    disk.fail()
+    try:
+        with pytest.raises(TableNotWritten) as refused:
+            written(table, 1, [rows])
+    finally:
+        disk.heal()
+    check_named(str(refused.value), str(tmp_path))
+    assert seen(tmp_path, form) == Counter(range(5_000))
+
+    again = made(tmp_path, form)
+
+    assert again.commit("query", 1, written(again, 1, [rows]))
+    assert seen(tmp_path, form) == Counter(range(10_000))
 
 
 def test_rows_of_many_hours_are_written_with_few_files_open(tmp_path: Path) -> None:

@@ -15,6 +15,10 @@ class OptionError(ShardbusError, ValueError):
     """An invalid option; the text names it and says what is allowed."""
 
 
+class TableNotWritten(ShardbusError, OSError):
+    """A file of a table cannot be written; nothing of its batch is in the table."""
+
+
 class Unauthorized(ShardbusError):
     """The key or token does not give the right."""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +16,7 @@ import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 from pyspark.sql.types import StructType
 
-from shardbus_spark.errors import OptionError, ShardbusError
+from shardbus_spark.errors import OptionError, ShardbusError, TableNotWritten
 from shardbus_spark.tables.files import NewFile
 from shardbus_spark.tables.fingerprint import digest_of
 from shardbus_spark.tables.layout import HOUR_MS, Hour
@@ -119,7 +121,8 @@ def write_hours(
 def _closed(opened: _Opened, hour: Hour) -> WrittenFile:
     writer, new = opened.pop(hour)
     metadata = writer.close()
-    size_bytes = new.finish()
+    with _named(Path(new.path)):
+        size_bytes = new.finish()
     told = json.dumps(statistics(metadata))
     return WrittenFile(new.path, hour, metadata.num_rows, size_bytes, told, writer.digest)
 
@@ -150,7 +153,8 @@ class FileWriter:
         self._sink = sink
         self._schema = schema
         self._row_group_bytes = row_group_bytes
-        self._writer = parquet.ParquetWriter(sink, schema, compression=COMPRESSION)
+        with _named(sink):
+            self._writer = parquet.ParquetWriter(sink, schema, compression=COMPRESSION)
         self._held: list[pa.Table] = []
         self._held_bytes = 0
         # The digest of all rows.
@@ -160,13 +164,15 @@ class FileWriter:
         self._held.append(rows)
         self._held_bytes += rows.nbytes
         if self._held_bytes >= self._row_group_bytes:
-            self._flush()
+            with _named(self._sink):
+                self._flush()
 
     def close(self) -> parquet.FileMetaData:
         """The metadata of the file, which is whole but perhaps not durable."""
-        self._flush()
-        self._writer.close()
-        return parquet.read_metadata(self._sink)
+        with _named(self._sink):
+            self._flush()
+            self._writer.close()
+            return parquet.read_metadata(self._sink)
 
     def _flush(self) -> None:
         if self._held:
@@ -174,6 +180,20 @@ class FileWriter:
             self._writer.write_table(rows, row_group_size=max(rows.num_rows, 1))
         self._held = []
         self._held_bytes = 0
+
+
+@contextmanager
+def _named(sink: Path | BinaryIO) -> Iterator[None]:
+    """The errors of a disk, with the name of the file."""
+    try:
+        yield
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else str(error)
+        name = str(sink) if isinstance(sink, Path) else "a temporary file"
+        raise TableNotWritten(
+            f"{name} cannot be written: {why}. Nothing of its batch is in the table; the batch is "
+            "written when that is mended"
+        ) from error
 
 
 def statistics(metadata: parquet.FileMetaData) -> dict[str, object]:
