@@ -128,6 +128,9 @@ class Bus:
             self.ask("PUT", f"entities/plain/{rule}", {"rights": ["Listen"]})
         for name in ("kept", "spare"):
             self.ask("PUT", f"pipelines/{name}", {"entity": "plain", "path": name})
+        self.ask("PUT", "queues/recorded", {"lifecycle": True}, status=201)
+        figures = {"kind": "lifecycle", "entity": "recorded", "path": "figures"}
+        self.ask("PUT", "pipelines/figures", figures)
         messages = [{"body": f"{number}", "session_id": "s"} for number in range(20)]
         for name in ("plain", "parted", "sessions", "news"):
             self.ask("POST", f"entities/{name}/messages", {"messages": messages})
@@ -212,9 +215,8 @@ def name_something(case: OpenApiCase, name: str, bus: Bus) -> None:
         else:
             variables["name"] = "plain" if "/access-rules" in path else name
     if "pipeline" in variables:
-        variables["pipeline"] = {"delete": "spare", "put": "made"}.get(
-            case.operation.method, "kept"
-        )
+        shown = "figures" if path.endswith("/hours") else "kept"
+        variables["pipeline"] = {"delete": "spare", "put": "made"}.get(case.operation.method, shown)
     if "backup" in variables:
         variables["backup"] = "nightly"
     name_parts(case, chosen, bus)

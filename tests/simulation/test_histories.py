@@ -76,7 +76,7 @@ ALL: Final = {
     # A queue gets other fragments, and each key keeps its order, whoever dies when (P6).
     "maps": Histories(
         run_maps,
-        "1-12",
+        "1-16",
         (
             *("sent accepted", "sent refused", "sent unknown", *CRASHES),
             *("repartitioned accepted", "repartitioned refused", "repartitioned unknown"),
@@ -86,7 +86,7 @@ ALL: Final = {
     # The same where duplicates are detected: none is stored (P6, R24).
     "id maps": Histories(
         run_id_maps,
-        "1-8",
+        "1-9",
         (
             *("sent accepted", "sent refused", "sent unknown", *CRASHES),
             *("repartitioned accepted", "repartitioned refused", "sent again accepted"),

@@ -100,6 +100,7 @@ def test_a_cluster_moves_to_another_number_of_databases(
     data_dir = ("--data-dir", source)
 
     moved(*each("--from", databases[:1]), *data_dir, *each("--to", databases[1:]))
+    _add_documents(databases[1])
     moved(*each("--from", databases[1:]), *data_dir, "--to", f"sqlite:{tmp_path / 'back'}")
 
     assert contents(stores_of(tmp_path / "back")) == before
@@ -124,6 +125,15 @@ def _kept(*, done: int, export_bytes: int, state: str = "running") -> Kept:
 
 def _job(state: str) -> str:
     return msgspec.json.encode(_kept(done=0, export_bytes=0, state=state)).decode()
+
+
+def _add_documents(url: str) -> None:
+    """A pipeline, and a job that is running."""
+    documents = PostgresDocuments(Address(url), "test")
+    assert documents.pipelines.add("shared", '{"kind": "capture"}', "run")
+    assert documents.jobs.add("one", _job("running"), "run", "a/1")
+    assert documents.jobs.beat("one", "a/1", 1, report_of(_kept(done=70, export_bytes=5)))
+    documents.close()
 
 
 def _job_in(directory: Path) -> Kept:
@@ -240,11 +250,7 @@ def test_two_databases_are_backed_up_and_restored(
     )
     moved("--from", f"sqlite:{source}", *each("--to", first))
     # The pipelines of a cluster were missing, because those of the data directory were copied.
-    documents = PostgresDocuments(Address(first[0]), "test")
-    assert documents.pipelines.add("shared", '{"kind": "capture"}', "run")
-    assert documents.jobs.add("one", _job("running"), "run", "a/1")
-    assert documents.jobs.beat("one", "a/1", 1, report_of(_kept(done=70, export_bytes=5)))
-    documents.close()
+    _add_documents(first[0])
     backup = tmp_path / "backup"
     done = invoke("backup", "--offline", source, backup, *each("--store", first))
     assert done.exit_code == 0, done.output
