@@ -101,6 +101,8 @@ def test_opened_messages_and_dialogs_are_accessible(
         portal.dialog().wait_for()
         assert portal.findings() == []
         page.keyboard.press("Escape")
+        # Until it is closed, keys are for its fields.
+        portal.dialog().wait_for(state="hidden")
         page.keyboard.press("/")
         page.locator("dialog.palette").wait_for()
         assert portal.findings() == []
