@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,9 +24,11 @@ from bench.peers.process import ServerError, free_ports
 from bench.report import write
 from bench.rounds import MeasurementError
 from bench.spark import report
+from bench.spark.apart import idle_group
 from bench.spark.measuring import beside, run_rounds, send_latency, settle
 from bench.spark.orders import FILE_ROWS, write_orders
 from bench.spark.plan import QUICK, Plan, Work
+from bench.spark.processes import background
 from bench.spark.works import LATENCY, Works
 from shardbus_spark.errors import ShardbusError
 from shardbus_spark.local import local_session
@@ -43,6 +45,11 @@ _WORKS: Final = [work.value for work in Work]
 @click.option("--messages", type=click.IntRange(FILE_ROWS, 100_000_000), help="Messages that wait.")
 @click.option("--rounds", type=click.IntRange(1, 1000), help="Rounds over all work.")
 @click.option("--only", "chosen", multiple=True, type=click.Choice(_WORKS), help="Only this.")
+@click.option(
+    "--apart",
+    is_flag=True,
+    help="The server has real-time scheduling, Spark and the bulk lane what is left (root).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.option(
     "--results",
@@ -51,11 +58,12 @@ _WORKS: Final = [work.value for work in Work]
     show_default=True,
     help="Where the JSON goes.",
 )
-def main(
+def main(  # noqa: PLR0913 - an option each
     quick: bool,
     messages: int | None,
     rounds: int | None,
     chosen: tuple[str, ...],
+    apart: bool,
     as_json: bool,
     results: Path,
 ) -> None:
@@ -70,7 +78,7 @@ def main(
     with tempfile.TemporaryDirectory(dir="build", prefix="bench-spark-") as name:
         place = Path(name).resolve()
         try:
-            found = _measure(plan, works, place)
+            found = _measure(plan, works, place, is_apart=apart)
         except (ServerError, MeasurementError, ShardbusError, PySparkException) as error:
             print(f"bench: {error}", file=sys.stderr)
             sys.exit(1)
@@ -102,19 +110,21 @@ def _check_room(directory: Path, plan: Plan) -> None:
         )
 
 
-def _measure(plan: Plan, chosen: list[Work], place: Path) -> report.Found:
+def _measure(plan: Plan, chosen: list[Work], place: Path, *, is_apart: bool) -> report.Found:
     load_before = os.getloadavg()
     [flight_port] = free_ports(1)
-    options = ("--flight-port", str(flight_port))
+    options = ("--flight-port", str(flight_port), *(["--real-time"] if is_apart else []))
     with _session(place) as spark, shardbus.serving(place / "bus", options) as server:
         write_orders(place / "orders", plan.messages, _say)
         works = Works(spark, server, f"grpc://{_HOST}:{flight_port}", place, plan)
         works.fill(_say)
         rounds = run_rounds(works, chosen, plan, server.pid, _say)
-        latencies = _latencies(works, server, plan)
+        with idle_group(background(server.pid)) if is_apart else nullcontext():
+            latencies = _latencies(works, server, plan)
         about: dict[str, object] = {
             **machine.describe(place),
             "spark": spark.version,
+            "is_apart": is_apart,
             "load_before": load_before,
             "load_after": os.getloadavg(),
         }

@@ -48,6 +48,13 @@ def since(before: Used, after: Used) -> dict[Part, float]:
     return found
 
 
+def background(server_pid: int) -> list[int]:
+    """The processes of Spark and of the bulk lane, but not this one, which starts the senders."""
+    lanes = [pid for pid in tree(server_pid) if "flight" in _arguments(pid)]
+    javas = [pid for pid in tree(os.getpid()) if _arguments(pid)[0].endswith("java")]
+    return [*lanes, *(pid for java in javas for pid in tree(java))]
+
+
 def _arguments(pid: int) -> list[str]:
     try:
         return Path(f"/proc/{pid}/cmdline").read_text("utf-8", errors="replace").split("\0")

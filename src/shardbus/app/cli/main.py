@@ -42,6 +42,7 @@ from shardbus.app.cli.operations.test_server import test_server
 from shardbus.app.cli.report.command import report
 from shardbus.app.cli.triage.command import triage
 from shardbus.app.cli.version import describe
+from shardbus.app.server.scheduling import take_real_time
 from shardbus.app.server.setting import Kind, Setting
 from shardbus.app.server.settings import TABLE, Settings, load
 from shardbus.demo.options import demo_options, serve_arguments
@@ -184,7 +185,12 @@ def gateway(config: tuple[str, ...], **flags: Flag) -> None:
 def node(config: tuple[str, ...], **flags: Flag) -> None:
     """Serve as one node of a cluster: as a broker of its slots, a gateway for clients, or both."""
     own = {key: flags.pop(key) for key in ("name", "store", "roles", "listen", "slots")}
-    _exit_after(lambda settings: run_node_command(own, settings), config, flags)
+
+    def run(settings: Settings) -> int:
+        _schedule(settings)
+        return run_node_command(own, settings)
+
+    _exit_after(run, config, flags)
 
 
 def _exit_after(
@@ -206,6 +212,7 @@ def _given(flags: dict[str, Flag]) -> dict[str, str]:
 
 
 def _run(settings: Settings) -> int:
+    _schedule(settings)
     # Imported late, so that a client command does not load the whole server.
     if settings.broker_processes:
         from shardbus.app.server.processes import run_with_processes
@@ -216,7 +223,13 @@ def _run(settings: Settings) -> int:
     return run(settings)
 
 
+def _schedule(settings: Settings) -> None:
+    if settings.real_time:
+        take_real_time()
+
+
 def _run_gateway(settings: Settings) -> int:
+    _schedule(settings)
     from shardbus.app.server.processes import run_gateway
 
     return run_gateway(settings)

@@ -121,6 +121,13 @@ TABLE: Final[tuple[Setting, ...]] = (
         "Delay before a broker process that ended is restarted; doubles up to 30 s.",
     ),
     Setting(
+        "real_time",
+        Kind.SWITCH,
+        False,
+        "Schedule the server and its brokers before all ordinary work of the machine, but not the "
+        "bulk lane and pipelines; Linux, and needs the right to do so.",
+    ),
+    Setting(
         "brokers_config",
         Kind.PATH,
         "",
@@ -271,6 +278,7 @@ class Settings:
     broker_processes: bool
     broker_silent_ms: int
     broker_restart_ms: int
+    real_time: bool
     brokers_config: Path | None
     secret_file: Path | None
     node_tls: Path | None
@@ -415,6 +423,7 @@ class _Gathered:
             broker_processes=self._switch("broker_processes"),
             broker_silent_ms=self._number("broker_silent_ms"),
             broker_restart_ms=self._number("broker_restart_ms"),
+            real_time=self._switch("real_time"),
             brokers_config=self._optional_path("brokers_config"),
             secret_file=self._optional_path("secret_file"),
             node_tls=self._optional_path("node_tls"),

@@ -49,7 +49,7 @@ _OWN: Final = {
     "log_level": "warning",
 }
 _NOT_FOR_TESTS: Final = frozenset(
-    {"broker_processes", "brokers_config", "secret_file", "data_dir", "store"}
+    {"broker_processes", "brokers_config", "secret_file", "data_dir", "store", "real_time"}
 )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from shardbus.app.cli.console import Console, run_command
+from shardbus.app.server.scheduling import give_up_real_time
 from shardbus.app.server.store_kinds import DEFAULT_STORE
 
 
@@ -28,7 +29,8 @@ def flight(**options: str | int | bool | None) -> None:
 
 
 def _run(options: dict[str, str | int | bool | None]) -> int:
-    # Imported late: Arrow takes half a second to load.
+    give_up_real_time()
+    # Imported late: Arrow takes half a second to load, and has threads from then on.
     from shardbus.app.server.flight_process import FlightOptions, run_flight
 
     certificate, key = options["tls_cert"], options["tls_key"]

@@ -1,0 +1,33 @@
+"""Who waits for a processor: a server with real-time scheduling, and what it starts without."""
+
+import os
+import sys
+
+from shardbus.app.cli.failures import CommandError
+
+_PRIORITY = 1
+"""The lowest: above all ordinary work, below what an operator placed above it."""
+
+
+def take_real_time() -> None:
+    """Schedule this process, and what it starts, before all ordinary work; CommandError when the
+    system does not allow that. To be called before there is another thread.
+    """
+    if sys.platform != "linux":
+        raise CommandError("--real-time needs Linux: start the server without it")
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_PRIORITY))
+    except OSError as error:
+        raise CommandError(
+            f"the system does not allow this process real-time scheduling ({error.strerror}): "
+            "allow it with LimitRTPRIO=1 in the unit, --ulimit rtprio=1 of the container or "
+            "`ulimit -r 1` in the shell, or start the server without --real-time"
+        ) from error
+
+
+def give_up_real_time() -> None:
+    """Schedule this process as ordinary work, whatever has started it. To be called before there
+    is another thread.
+    """
+    if sys.platform == "linux" and os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
