@@ -21,7 +21,7 @@ class BreakingProxy:
     def __init__(self, target: int) -> None:
         self._target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self.pairs: list[tuple[socket.socket, socket.socket]] = []
         self._changing = threading.Lock()
         self._threads: list[threading.Thread] = []
         self.port: int = self._listener.getsockname()[1]
@@ -54,9 +54,9 @@ class BreakingProxy:
     def break_one(self) -> bool:
         """Break a connection, any of those that are open; False if there is none."""
         with self._changing:
-            if not self._pairs:
+            if not self.pairs:
                 return False
-            pair = self._pairs.pop(random.randrange(len(self._pairs)))
+            pair = self.pairs.pop(random.randrange(len(self.pairs)))
             self.broken += 1
         _end(pair)
         return True
@@ -88,9 +88,12 @@ class BreakingProxy:
                 client.close()
                 continue
             server.settimeout(None)
+            for each in (client, server):
+                # Otherwise a piece would wait until the one before it is acknowledged, 40 ms later.
+                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             pair = (client, server)
             with self._changing:
-                self._pairs.append(pair)
+                self.pairs.append(pair)
             self._start(self._pass_on, pair, client, server)
             self._start(self._pass_on, pair, server, client)
 
@@ -102,8 +105,8 @@ class BreakingProxy:
                 self._passes.wait()
                 there.sendall(piece)
         with self._changing:
-            if pair in self._pairs:
-                self._pairs.remove(pair)
+            if pair in self.pairs:
+                self.pairs.remove(pair)
         _end(pair)
 
 

@@ -192,6 +192,9 @@ class Server:
             _kill_group(process.pid)
             process.wait()
             raise ServerFailed(f"{number.name} did not end the server\n{self.output}") from None
+        finally:
+            if process.stdin is not None:
+                process.stdin.close()
 
 
 @contextmanager
@@ -216,10 +219,15 @@ def launch(
     environment: dict[str, str] | None = None,
     command: Sequence[str] = COMMAND,
 ) -> subprocess.Popen[bytes]:
-    """`shardbus serve` as this interpreter finds it, compiled where the tests are."""
+    """`shardbus serve` as this interpreter finds it, compiled where the tests are.
+
+    It ends when this process does, even if that is killed: its standard input ends. Other commands
+    do not know that option.
+    """
+    tied = ("--ends-with-stdin",) if command[-1] == "serve" else ()
     return subprocess.Popen(
-        [*command, *arguments],
-        stdin=subprocess.DEVNULL,
+        [*command, *arguments, *tied],
+        stdin=subprocess.PIPE if tied else subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
         env=environment,

@@ -61,6 +61,7 @@ abstract class Endurance {
         }
         listening.join();
         World.same("completed messages that returned", returned, 0);
+        World.claim(!completed.isEmpty(), "no message was certainly completed");
         return "nothing accepted was lost, nothing completed returned, one client throughout";
     }
 
