@@ -41,6 +41,9 @@ class KeyCrowd(Crowd):
     def serve(self) -> bool:
         return False
 
+    def drain(self) -> None:
+        """Spark has read everything."""
+
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
