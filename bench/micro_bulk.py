@@ -23,6 +23,7 @@ from shardbus.core.fragment.change import Append, Counters, LineCounters
 from shardbus.core.message import MAIN_LINE, Entry
 from shardbus.gateway.flight.reading import rows
 from shardbus.gateway.flight.reading.schema import COLUMNS
+from shardbus.gateway.flight.reading.states import StatePlaces
 from shardbus.gateway.flight.reading.streaming import read_fragment
 from shardbus.message.sections import encode_data_message
 from shardbus.stores.base.bulk import BulkAsk
@@ -81,9 +82,8 @@ def lines(store: SqliteStore, messages: int) -> None:
 
 def bulk(path: Path, messages: int, columns: list[str]) -> None:
     ask = BulkAsk(0, MAIN_LINE, [(1, messages)])
-    count = sum(
-        batch.num_rows for batch, _ in read_fragment(BulkReader(path), FRAGMENT, ask, columns)
-    )
+    read = read_fragment(lambda _: BulkReader(path), "", FRAGMENT, ask, columns, StatePlaces())
+    count = sum(batch.num_rows for batch, _ in read)
     assert count == messages
 
 

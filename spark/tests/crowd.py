@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -47,10 +47,11 @@ class Crowd:
         self.sent: set[str] = set()
         self.unsure: set[str] = set()
         self.completed: list[str] = []
+        self.changes_left: list[int] = []
         self._ended = threading.Event()
 
     def running(self) -> AbstractContextManager[None]:
-        return in_background(self._ended, self._send, self._receive)
+        return in_background(self._ended, self._send, self._receive, self._repartition)
 
     def message(self, number: int) -> dict[str, str]:
         """The message of this number; its `body` names it."""
@@ -80,6 +81,14 @@ class Crowd:
         while not self._ended.wait(PAUSE_S):
             self.serve()
 
+    def _repartition(self) -> None:
+        """Give the queue other fragments, each time as soon as the former ones are empty."""
+        while self.changes_left and not self._ended.wait(PAUSE_S):
+            with suppress(OSError):
+                # Until it is known to be done: with the same map again nothing changes.
+                self.bus.post(f"{self.queue}/repartition", {"fragments": self.changes_left[0]})
+                self.changes_left.pop(0)
+
     def assert_each_once(self, written: Sequence[str]) -> None:
         """What Spark has written and what receivers have completed is what was sent."""
         assert len(written) == len(set(written)), "written twice"
@@ -92,12 +101,19 @@ class Crowd:
 
 
 def consume_under_kills(
-    crowd: Crowd, directory: Path, kind: str, kills: int, kill_of_bus: int
+    crowd: Crowd,
+    directory: Path,
+    kind: str,
+    kills: int,
+    kill_of_bus: int,
+    counts: Sequence[int] = (),
 ) -> Job:
-    """Kill drivers of the crowd's queue at random moments, and once the bus; then everything is
-    consumed. The job says where the rows are.
+    """Kill drivers of the crowd's queue at random moments, and once the bus, while the queue gets
+    these numbers of fragments one after another; then everything is consumed. The job says where
+    the rows are.
     """
     dice, bus = random.Random(7), crowd.bus
+    crowd.changes_left = list(counts)
     job = Job(bus.url, crowd.queue, str(directory))
     with crowd.running():
         for kill in range(kills):
@@ -109,6 +125,9 @@ def consume_under_kills(
                     driver.wait_for_batches(job.planned() + 2)
                 # Anywhere in a batch.
                 threading.Event().wait(dice.random() * 0.3)
+        while crowd.changes_left:
+            with running_driver(kind, replace(job, rows_max=5000)) as driver:
+                driver.wait_for_batches(job.planned() + 3)
     with running_driver(kind, replace(job, is_once=True, rows_max=5000)) as driver:
         driver.wait_for_the_end()
     crowd.drain()

@@ -74,21 +74,28 @@ class SessionCrowd(Crowd):
 @pytest.mark.release
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    ("kind", "kills", "kill_of_bus", "more"),
+    ("kind", "kills", "kill_of_bus", "counts", "more"),
     [
-        (SMALL, 6, 3, ()),
-        pytest.param(SMALL, 6, 3, ("--broker-processes",), marks=pytest.mark.release),
-        pytest.param(SPARK, 2, 1, (), marks=pytest.mark.release),
+        (SMALL, 6, 3, (), ()),
+        (SMALL, 6, 3, (), ("--broker-processes",)),
+        (SMALL, 9, 4, (4, 1, 3), ()),
+        (SPARK, 2, 1, (), ()),
+        (SPARK, 2, 1, (4, 1), ()),
     ],
-    ids=["small", "broker-processes", "spark"],
+    ids=["small", "broker-processes", "small-repartitioned", "spark", "spark-repartitioned"],
 )
 def test_killed_drivers_and_a_killed_bus_keep_every_session_in_order(
-    tmp_path: Path, kind: str, kills: int, kill_of_bus: int, more: Sequence[str]
+    tmp_path: Path,
+    kind: str,
+    kills: int,
+    kill_of_bus: int,
+    counts: Sequence[int],
+    more: Sequence[str],
 ) -> None:
-    """P2: senders go on and receivers of sessions compete meanwhile."""
+    """P2, P6: senders go on and receivers of sessions compete meanwhile."""
     with running_bus(tmp_path, ENTITIES, *more) as bus:
         crowd = SessionCrowd(bus, QUEUE)
-        job = consume_under_kills(crowd, tmp_path, kind, kills, kill_of_bus)
+        job = consume_under_kills(crowd, tmp_path, kind, kills, kill_of_bus, counts)
 
     files = [[body.decode() for body in file] for file in written_files(job.rows)]
     crowd.assert_each_once([body for file in files for body in file])

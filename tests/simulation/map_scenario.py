@@ -107,13 +107,17 @@ class MapTown(Town):
         for entry in change.entries:
             mark = mark_of(entry.payload or b"")
             self.stored_marks[entity_id, mark] += 1
-            if self.stored_marks[entity_id, mark] > 1:
+            # One that was scheduled gets another number when it is due.
+            if self.stored_marks[entity_id, mark] > 1 and mark not in self.scheduled:
                 raise Violation(f"message {mark} was stored twice")
             if self.told.get(mark) == "refused":
                 raise Violation(f"message {mark} was refused, and stored later")
 
     def received(self, place: str, delivery: Delivery) -> None:
-        mark = mark_of(delivery.payload or b"")
+        self.first_seen(place, mark_of(delivery.payload or b""))
+
+    def first_seen(self, place: str, mark: int) -> None:
+        """Somebody got a message, perhaps not for the first time."""
         if (place, mark) in self.seen:
             return
         self.seen.add((place, mark))

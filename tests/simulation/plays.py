@@ -14,6 +14,7 @@ from tests.simulation.moment_scenario import run_moments
 from tests.simulation.reader_scenario import run_reader_maps, run_readers
 from tests.simulation.scenario import run, run_clocks, run_linked, run_linked_clocks
 from tests.simulation.session_map_scenario import run_session_maps, run_topic_session_maps
+from tests.simulation.session_reader_map_scenario import run_session_reader_maps
 from tests.simulation.session_reader_scenario import run_session_readers
 from tests.simulation.stage_scenario import run_stage_maps, run_stages
 from tests.simulation.taker_scenario import run_takers
@@ -48,4 +49,5 @@ PLAYS: Final[dict[str, Play]] = {
     "mapped topics": run_mapped_topics,
     "forward maps": run_forward_maps,
     "reader maps": run_reader_maps,
+    "holder maps": run_session_reader_maps,
 }

@@ -52,13 +52,16 @@ class SessionMapTown(MapTown):
         return sum(line.count + line.scheduled for line in lines)
 
     def stored_count(self, session: tuple[str, str], count: int, outcome: str) -> None:
+        counts = self.counts.setdefault(session, {0})
         if outcome == "accepted":
             self.counts[session] = {count}
         elif outcome == "unknown":
-            self.counts.setdefault(session, {0}).add(count)
+            counts.add(count)
+        else:
+            counts.discard(count)
 
 
-class _Owner:
+class Owner:
     """Holds one session, and completes most of what it gets."""
 
     def __init__(
@@ -67,26 +70,33 @@ class _Owner:
         self.is_locking = True
         self.is_draining = False
         self.is_lost = False
-        self._town = town
-        self._gateway = gateway
-        self._place = place
+        self.town = town
+        self.gateway = gateway
+        self.place = place
         self._accepted = accepted
-        self._session = accepted.session_id.lower()
+        self.session = accepted.session_id.lower()
         self._got: list[Delivery] = []
         self._deferred: list[int] = []
         self._is_busy = False
 
     def credit(self) -> int:
-        is_done = self._gateway.is_dead or self.is_lost or self._is_busy
+        is_done = self.gateway.is_dead or self.is_lost or self._is_busy
         return 0 if is_done else CREDIT - len(self._got)
 
     def deliver(self, deliveries: list[Delivery]) -> int:
         for delivery in deliveries:
-            if (delivery.entry.session_id or "").lower() != self._session:
-                raise Violation(f"a message of {delivery.entry.session_id} came to {self._session}")
-            self._town.received(self._place, delivery)
+            if (delivery.entry.session_id or "").lower() != self.session:
+                raise Violation(f"a message of {delivery.entry.session_id} came to {self.session}")
+            self.note_delivery(delivery.entry.sequence_number)
+            self.town.received(self.place, delivery)
         self._got += deliveries
         return len(deliveries)
+
+    def note_delivery(self, number: int) -> None:
+        """A message was received."""
+
+    def held_surely(self) -> None:
+        """The session was held at this moment, at all of its fragments."""
 
     def drained(self) -> None:
         self.is_draining = False
@@ -95,11 +105,11 @@ class _Owner:
         self.is_lost = True
 
     async def serve(self, handle: EntityHandle) -> None:
-        town, chance = self._town, self._town.chance
+        town, chance = self.town, self.town.chance
         dispatcher = handle.router.session_dispatcher(self._accepted, MAIN_LINE, is_lasting=True)
         dispatcher.add(self)
         until_s = town.loop.time() + chance.choice([0.2, 1.0, 4.0])
-        while not (self._gateway.is_dead or self.is_lost) and town.loop.time() < until_s:
+        while not (self.gateway.is_dead or self.is_lost) and town.loop.time() < until_s:
             dispatcher.wake(self)
             await asyncio.sleep(chance.uniform(0.05, 0.5))
             await self._settle(handle)
@@ -110,11 +120,11 @@ class _Owner:
                 source.wake()
         self._is_busy = True
         dispatcher.remove(self)
-        if not self._gateway.is_dead and chance.random() < 0.8:
+        if not self.gateway.is_dead and chance.random() < 0.8:
             handle.router.release_session(self._accepted.token)
 
     async def _settle(self, handle: EntityHandle) -> None:
-        town = self._town
+        town = self.town
         while self._got and not self.is_lost:
             delivery = self._got.pop(0)
             how = town.chance.choice([COMPLETE] * 12 + [DEFER])
@@ -126,39 +136,43 @@ class _Owner:
             if how == ABANDON:
                 self._got.clear()
             settling = handle.operations.settle(Settle(how, tokens))
-            answer = await town.attempt(self._gateway, settling)
+            answer = await town.attempt(self.gateway, settling)
             if how == DEFER and outcome_of(answer) == "accepted":
                 self._deferred.append(delivery.entry.sequence_number)
 
     async def _do(self, handle: EntityHandle) -> None:
-        town, operations, token = self._town, handle.operations, self._accepted.token
+        town, operations, token = self.town, handle.operations, self._accepted.token
         whim = town.chance.random()
         if whim < 0.3:
             await self._count(handle)
         elif whim < 0.5:
-            self._note(await town.attempt(self._gateway, operations.renew_session(token)))
+            renewed = await town.attempt(self.gateway, operations.renew_session(token))
+            self._note(renewed)
+            if isinstance(renewed, int):
+                self.held_surely()
         elif whim < 0.7 and self._deferred:
             fetching = operations.receive_deferred(
                 MAIN_LINE, self._deferred[:1], is_locking=False, session=token
             )
-            answer = await town.attempt(self._gateway, fetching)
+            answer = await town.attempt(self.gateway, fetching)
             self._note(answer)
             if not isinstance(answer, Refused | Unavailable):
                 town.events["deferred received"] += 1
                 self._deferred.pop(0)
 
     async def _count(self, handle: EntityHandle) -> None:
-        town, operations, token = self._town, handle.operations, self._accepted.token
-        state = await town.attempt(self._gateway, operations.state(token))
+        town, operations, token = self.town, handle.operations, self._accepted.token
+        state = await town.attempt(self.gateway, operations.state(token))
         self._note(state)
         if isinstance(state, Refused | Unavailable):
             return
-        town.found_state((self._place, self._session), state)
+        town.found_state((self.place, self.session), state)
         count = town.new_mark()
+        town.stored_count((self.place, self.session), count, "unknown")
         storing = operations.set_state(token, b"%d" % count)
-        answer = await town.attempt(self._gateway, storing)
+        answer = await town.attempt(self.gateway, storing)
         self._note(answer)
-        town.stored_count((self._place, self._session), count, outcome_of(answer))
+        town.stored_count((self.place, self.session), count, outcome_of(answer))
 
     def _note(self, answer: object) -> None:
         if isinstance(answer, Refused) and answer.kind is SESSION_LOCK_LOST:
@@ -175,14 +189,14 @@ async def _receive(town: SessionMapTown, place: str) -> None:
         name = None
         if town.chance.random() < 0.4:
             name = spelled(town.chance, f"session-{town.chance.randrange(SESSIONS)}")
-        accepted = await town.attempt(gateway, _accepted(handle, name))
+        accepted = await town.attempt(gateway, accepted_session(handle, name))
         if isinstance(accepted, SessionAccepted):
             town.events["accepted"] += 1
-            await _Owner(town, gateway, place, accepted).serve(handle)
+            await Owner(town, gateway, place, accepted).serve(handle)
         await asyncio.sleep(town.chance.uniform(0.01, 0.3))
 
 
-async def _accepted(handle: EntityHandle, name: str | None) -> SessionAccepted:
+async def accepted_session(handle: EntityHandle, name: str | None) -> SessionAccepted:
     future: asyncio.Future[SessionAccepted | Refused | Unavailable]
     future = asyncio.get_running_loop().create_future()
     accepting = handle.router.sessions.accept(name, 2_000, future.set_result)

@@ -23,6 +23,7 @@ from tests.simulation.reader_scenario import ReaderTown, run_reader_maps, run_re
 from tests.simulation.seeds import failure_of, seeds_in
 from tests.simulation.sending import Violation
 from tests.simulation.session_map_scenario import run_session_maps, run_topic_session_maps
+from tests.simulation.session_reader_map_scenario import run_session_reader_maps
 from tests.simulation.session_reader_scenario import run_session_readers
 from tests.simulation.stage_scenario import StageTown, run_stage_maps, run_stages
 from tests.simulation.taker_scenario import run_takers
@@ -147,6 +148,18 @@ ALL: Final = {
             *("repartitioned accepted", "repartitioned refused", "claimed after a former map"),
         ),
         3,
+    ),
+    # Readers and receivers of the same sessions while those get other fragments (P6, P2).
+    "holder maps": Histories(
+        run_session_reader_maps,
+        "1-10,32,42",
+        (
+            *("sent accepted", "sent refused", "delivered", *CRASHES),
+            *("claimed", "claim completed", "claim lost", "session claimed", "session served"),
+            *("repartitioned accepted", "repartitioned refused", "claimed after a former map"),
+            *("state read", "late message claimed"),
+        ),
+        1,
     ),
     # Readers and receivers complete together exactly what was sent, none of it twice.
     "readers": Histories(

@@ -98,27 +98,16 @@ class EntityHandle:
 
 
 @final
-class _Former:
-    """A `readers.Former` that asks the namespace."""
+class _Maps:
+    """The `readers.Maps` of an entity, as the namespace knows them."""
 
     def __init__(self, namespace: Namespace, entity_id: int) -> None:
         self._namespace = namespace
         self._entity_id = entity_id
 
-    def count(self) -> int:
+    def earlier(self, number: int) -> list[int]:
         entity = self._namespace.find_id(self._entity_id)
-        return 0 if entity is None else entity.former_count
-
-    async def left(self, line: int) -> int:
-        entity = self._namespace.find_id(self._entity_id)
-        if entity is None:
-            return 0
-        former = {home.number for home in entity.former()}
-        found = await self._namespace.lines(entity)
-        parts = [part for part in found.fragments if part.number in former]
-        if not all(part.is_counted for part in parts):
-            raise Unavailable("not all former fragments can be asked whether they are empty")
-        return sum(part.counts[line] for part in parts)
+        return [] if entity is None else entity.earlier_numbers(number)
 
 
 @final
@@ -311,7 +300,7 @@ class Bus:
             former_starts=entity.former_starts,
         )
         operations = Operations(router, runners, clock=self.clock, new_seed=self._new_seed)
-        readers = Readers(ports, numbers, _Former(self.namespace, entity.entity_id))
+        readers = Readers(ports, numbers, _Maps(self.namespace, entity.entity_id))
         staging = EntityStages(entity.entity_id, router, clock=self.clock, new_seed=self._new_seed)
         return EntityHandle(entity, runners, router, operations, readers, staging)
 

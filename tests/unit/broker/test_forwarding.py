@@ -286,6 +286,21 @@ def test_a_destination_that_is_gone_leaves_transfer_dead_letters(town: Forwardin
     assert town.line(town.near, TRANSFER_DEAD_LETTER_LINE) == [(b"lost", NOT_FOUND_REASON)]
 
 
+def test_a_destination_may_be_one_whose_description_cannot_be_read(
+    town: Forwarding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R27, R42, P6: it is of a later version, for example, or damaged; its messages wait."""
+    town.run(town.namespace.delete(town.far))
+    monkeypatch.setattr(town.catalogue, "damaged", lambda: [9])
+    town.restart()
+    town.send(town.near, b"kept")
+
+    town.pass_s(MISSING_MS / 1000 + 20)
+
+    assert town.line(town.near, TRANSFER_DEAD_LETTER_LINE) == []
+    assert [payload for payload, _ in town.line(town.near, MAIN_LINE)] == [b"kept"]
+
+
 @pytest.mark.parametrize("when", [BEFORE, AFTER])
 @pytest.mark.parametrize("step", range(1, STEPS))
 def test_a_destination_that_the_catalogue_forgot_may_have_taken_messages_over(

@@ -88,7 +88,7 @@ def test_the_form_of_ids_from_before_is_forgotten_with_them(once: OnceTown) -> N
 
 def test_too_many_ids_prevent_a_repartition(once: OnceTown) -> None:
     """P6: nobody can send while they are carried over."""
-    told = [Sealed(True, 0, 0, 0, CARRIED_IDS_MAX), Sealed(True, 0, 0, 0, 1)]
+    told = [Sealed(True, 0, 0, CARRIED_IDS_MAX), Sealed(True, 0, 0, 1)]
     _check_ids(once.entity(), told[:1])
     with refusal_of(QUOTA_EXCEEDED, once.near, str(CARRIED_IDS_MAX)):
         _check_ids(once.entity(), told)

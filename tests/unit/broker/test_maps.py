@@ -386,7 +386,7 @@ def test_a_map_that_was_given_up_leaves_no_numbers_to_be_used_again(town: Town) 
     """P6: another gateway may be slow to remove its fragments, and must not find others there."""
     prepared = town.run(town.namespace.maps.plan(town.entity(), 3))
     town.run(town.namespace.maps._put(prepared))
-    town.run(town.namespace._fragments.create_coming([prepared]))
+    town.run(town.namespace._fragments.create_coming(prepared))
     town.run(town.namespace.maps.cancel(town.near))
     town.restart()
     entity = town.change(3)
@@ -448,10 +448,18 @@ def test_a_repartition_that_cannot_be_exact_is_refused(town: Town) -> None:
         with refusal_of(INVALID_ARGUMENT, str(count)):
             town.change(count)
     with refusal_of(NOT_ALLOWED, town.near, "1 fragments"):
-        town.change(1)
+        town.run(town.namespace.maps.plan(town.entity(), 1))
     with refusal_of(NOT_ALLOWED, "nowhere"):
         town.change(4, "nowhere")
     assert town.entity().map_number == 0
+
+
+def test_whoever_asks_again_for_the_same_map_gets_it(town: Town) -> None:
+    """P6: the answer was lost, and nothing changes, whatever waits in former fragments."""
+    town.put(0)
+    town.change(2)
+
+    assert (town.change(2).map_number, town.change(2).former_count) == (1, 1)
 
 
 def test_a_queue_is_not_repartitioned_again_before_its_former_fragments_are_empty(
@@ -481,7 +489,7 @@ def test_a_deleted_queue_leaves_nothing(town: Town) -> None:
     town.change(3)
     prepared = town.run(town.namespace.maps.plan(town.entity(), 2))
     town.run(town.namespace.maps._put(prepared))
-    town.run(town.namespace._fragments.create_coming([prepared]))
+    town.run(town.namespace._fragments.create_coming(prepared))
     entity_id = prepared.entity_id
 
     town.run(town.namespace.delete(town.near))

@@ -8,9 +8,12 @@ from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.fragment.recovery import RELOAD_MS_MAX, STEADY_MS
 from shardbus.broker.fragment.runner import AVAILABLE, RECOVERING, UNAVAILABLE
 from shardbus.core.errors import Refused, Unavailable
+from shardbus.core.fragment.change import RecordChange
+from shardbus.core.fragment.records import TRANSFERRED
+from shardbus.core.integers import pack_integers
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.messages.command import COMPLETE, Receive, Renew, Sent, Settle, Settled
-from shardbus.stores.base.store import Page
+from shardbus.stores.base.store import FragmentCommit, Page
 from tests.unit.broker.house import SEED, House, payloads_of, send_of
 
 
@@ -246,3 +249,18 @@ def test_a_decision_that_breaks_an_assertion_ends_in_a_reload_and_answers_everyb
     assert [unknown(answer) for answer in before + broken + after] == [False, False, False]
     assert runner.is_available
     assert payloads_of(house.receive(runner)) == [b"a"]
+
+
+def test_a_fragment_whose_records_cannot_be_read_says_so_and_answers_nothing(house: House) -> None:
+    """D1, R42: they are damaged, or were written by a later version."""
+    values = pack_integers([-2, 1])
+    record = RecordChange(TRANSFERRED, bytes([MAIN_LINE]), values)
+    runner = house.runner()
+    house.disk.commit(
+        [FragmentCommit(runner.fragment_id, [record], house.disk.load(runner.fragment_id).counters)]
+    )
+
+    answer = house.answer(runner, send_of(b"a"))
+
+    assert isinstance(answer, Unavailable) and "does not know" in answer.message
+    assert (runner.state, "records" in runner.reason) == (UNAVAILABLE, True)

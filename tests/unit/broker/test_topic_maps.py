@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
 from shardbus.broker.broker import Broker
 from shardbus.broker.fragment.answers import Answer
 from shardbus.broker.fragment.storage import Storage
+from shardbus.broker.namespace.map_change import MapChange
 from shardbus.broker.namespace.namespace import Namespace
-from shardbus.broker.operations.asking import ask
 from shardbus.broker.operations.staging import EntityStages
 from shardbus.core.errors import (
     NOT_ALLOWED,
@@ -18,9 +18,7 @@ from shardbus.core.errors import (
 )
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE, NEVER_MS, Message
 from shardbus.core.messages.command import ABANDON, COMPLETE, DEAD_LETTER, DEFER, Delivery, Settle
-from shardbus.core.namespace.entity import Entity, EntitySpec, FragmentHome, entity_from_json
-from shardbus.core.readers.command import OpenReader
-from shardbus.core.sealing.command import Sealed
+from shardbus.core.namespace.entity import Entity, EntitySpec, entity_from_json
 from tests.simulation.faults import Disk
 from tests.support.refusals import refusal_of, unavailability
 from tests.unit.broker.news import new_publisher, sql_rule
@@ -337,7 +335,7 @@ def prepare(town: TopicTown, count: int) -> Entity:
     maps = town.namespace.maps
     prepared = town.run(maps.plan(town.topic(), count))
     town.run(maps._put(prepared))
-    town.run(maps._create_coming(prepared))
+    town.run(maps._create_coming(prepared, MapChange(NEWS, count, is_balanced=False)))
     town.run(town.bus.seal(prepared, prepared.present(), prepared.map_number, is_open=False))
     return prepared
 
@@ -420,40 +418,6 @@ def test_a_repartition_that_cannot_be_exact_is_refused(town: TopicTown) -> None:
     with refusal_of(NOT_ALLOWED, town.subscription(ALL).name, f"repartition '{NEWS}'"):
         town.change(4, town.path(ALL))
     assert town.topic().map_number == 0
-
-
-def test_a_reader_of_a_subscription_with_sessions_prevents_a_repartition(town: TopicTown) -> None:
-    """P6, P2: the topic accepts messages again at once."""
-    town.subscribe(HELD, requires_session=True)
-    port = town.handle(town.path(HELD)).runners[0]
-    town.run(ask(port, OpenReader(MAIN_LINE, "r", b"o" * 16, 60_000, b"i" * 16)))
-
-    with refusal_of(NOT_ALLOWED, town.subscription(HELD).name, "readers"):
-        town.remap(2)
-
-    assert are_sent(town.publish(0), 1)
-
-
-def test_a_reader_that_begins_at_the_last_moment_prevents_it_too(
-    town: TopicTown, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """P6, P2: it is looked for again after the seal."""
-    town.subscribe(HELD, requires_session=True)
-    port = town.handle(town.path(HELD)).runners[0]
-    sealing = town.bus.seal
-
-    async def seal_late(
-        entity: Entity, homes: Sequence[FragmentHome], map_number: int, *, is_open: bool
-    ) -> list[Sealed]:
-        if not is_open:
-            await ask(port, OpenReader(MAIN_LINE, "r", b"o" * 16, 60_000, b"i" * 16))
-        return await sealing(entity, homes, map_number, is_open=is_open)
-
-    monkeypatch.setattr(town.bus, "seal", seal_late)
-    with refusal_of(NOT_ALLOWED, town.subscription(HELD).name, "readers"):
-        town.remap(2)
-
-    assert are_sent(town.publish(0), 1) and not town.topic().coming
 
 
 def test_a_topic_is_not_repartitioned_again_before_all_subscriptions_are_empty(

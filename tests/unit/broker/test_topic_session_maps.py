@@ -16,7 +16,7 @@ from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.core.namespace.entity import EntitySpec
 from shardbus.core.namespace.placement import even_hash_starts, fragment_at, hash_point
 from shardbus.core.sessions.command import AcceptSession, NoSession, SessionAccepted
-from tests.support.refusals import refusal_of
+from tests.support.refusals import refusal_of, unavailability
 from tests.unit.broker.news import sql_rule
 from tests.unit.broker.test_session_maps import Owner
 from tests.unit.broker.test_topic_maps import ALL, EVEN, NEWS, TopicTown, mark_in
@@ -198,3 +198,28 @@ def session_away_from(other: str, count: int) -> str:
     starts = even_hash_starts(count)
     places = {each: fragment_at(hash_point(each), starts) for each in [other, *map(str, range(99))]}
     return next(each for each, place in places.items() if place != places[other])
+
+
+def test_a_reader_of_a_subscription_goes_on_after_a_repartition(talks: Talks) -> None:
+    """P6, P2: the fragments of the subscription are sealed as those of the topic are."""
+    readers = talks.handle(talks.path(ALL)).readers
+    talks.publish(0, session="s")
+    talks.publish(5, at_ms=talks.soon_ms(60), session="s")
+    talks.remap(3)
+    talks.publish(2, session="s")
+    for name in ("lake", "pond"):
+        talks.run(readers.open(MAIN_LINE, name, b"o", b"i"))
+    number = talks.handle(talks.path(ALL)).router.numbers[-1]
+    with unavailability("1 older"):
+        talks.run(readers.claim(number, MAIN_LINE, "lake", b"o", 1))
+    talks.run(readers.claim(0, MAIN_LINE, "lake", b"o", 1))
+    talks.run(readers.complete(MAIN_LINE, "lake", b"o", {0: 1}))
+
+    claimed = [
+        talks.run(readers.claim(number, MAIN_LINE, "lake", b"o", 1)).claim
+        for number in readers.numbers()[1:]
+    ]
+
+    assert [each.count for each in claimed if each is not None] == [1]
+    with unavailability("'lake' is ahead"):
+        talks.run(readers.claim(number, MAIN_LINE, "pond", b"o", 1))

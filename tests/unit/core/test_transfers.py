@@ -5,6 +5,7 @@ import pytest
 from shardbus.core.errors import NOT_ALLOWED, QUOTA_EXCEEDED, Refused
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.records import TRANSFERRED
+from shardbus.core.integers import pack_integers, unpack_integers
 from shardbus.core.limits import TRANSFER_MARK_KEPT_MS, TRANSFERS_MAX
 from shardbus.core.message import (
     DEAD_LETTER_LINE,
@@ -217,6 +218,30 @@ def test_what_was_given_out_when_transfer_numbers_were_sequence_numbers_is_known
     assert take(desk, 0) == [(2, b"b")]
     assert [payload for _, payload in take(desk)] == [b"b", b"a", b"c"]
     assert first.payload == b"a"
+
+
+def test_a_node_that_does_not_know_of_maps_refuses_what_was_given_out_for_one() -> None:
+    """P6, R42: it must not take the map for a message, nor the messages for others."""
+    desk = Desk()
+    desk.send(b"a", b"b")
+    given = desk.do(TakeTransfers(MAIN_LINE, 10, HOME, 3))
+    assert isinstance(given, Received) and len(given.deliveries) == 2
+    key = TRANSFERRED, bytes([MAIN_LINE])
+    values = unpack_integers(desk.shelf.kept.records[key])
+
+    # As the release before reads it.
+    assert values[0] == -1
+    with pytest.raises(ValueError, match="shorter"):
+        dict(zip(values[3::2], values[4::2], strict=True))
+    desk.reload()
+    outstanding = desk.do(ListTransfers(MAIN_LINE))
+    assert isinstance(outstanding, Outstanding)
+    assert (outstanding.count, outstanding.map_start) == (2, 3)
+
+    # And as this one reads that of a later one.
+    desk.shelf.kept.records[key] = pack_integers([-2, *values[1:]])
+    with pytest.raises(ValueError, match="form"):
+        desk.reload()
 
 
 def test_without_its_record_a_line_gives_out_nothing_under_a_number_it_used() -> None:

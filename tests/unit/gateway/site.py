@@ -12,6 +12,7 @@ from shardbus.broker.namespace.namespace import Namespace
 from shardbus.broker.namespace.settings import NamespaceSettings
 from shardbus.core.namespace.tier import NEWER, STANDARD, tier_named
 from shardbus.gateway.http.api.call import Call, Group, Nothing, Row, shows
+from shardbus.gateway.http.api.entities.maps import MapPages
 from shardbus.gateway.http.api.operations.access import AccessPages
 from shardbus.gateway.http.api.operations.system import PortsShown
 from shardbus.gateway.http.api.route import Route
@@ -66,7 +67,8 @@ class Endpoint:
         health = self.namespace.problems
         metrics = Metrics(self.namespace, health, HttpCounts())
         fragments = FragmentsPage(self.namespace, names)
-        groups: list[Group] = [AccessPages(self.namespace, self.clock), PortsPage(), *others]
+        access, maps = AccessPages(self.namespace, self.clock), MapPages(self.namespace)
+        groups: list[Group] = [access, maps, PortsPage(), *others]
         api = Api(self.namespace, self.authorizer, fragments, metrics, health=health, groups=groups)
         self.site = Site(admin, health, self.clock, system="test", api=api)
         self.port = 0

@@ -28,7 +28,14 @@ from shardbus.app.cli.entities.atom import (
     write_entry,
 )
 from shardbus.app.cli.entities.rule_atom import AtomRule, read_rule, write_rule
-from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
+from shardbus.app.cli.failures import (
+    CommandError,
+    ConnectionLost,
+    NotFound,
+    Refused,
+    ServerUnavailable,
+    Usage,
+)
 from shardbus.app.cli.missing import ENTITY, RULE, Names, already_exists, no_entity
 from shardbus.app.cli.sas import Credential
 from shardbus.gateway.http.atom.element_reader import CONNECT
@@ -99,7 +106,8 @@ class HttpTransport:
             raise ServerUnavailable(self._no_trust(error)) from error
         except (OSError, http.client.HTTPException) as error:
             self.close()
-            raise ServerUnavailable(self._silent(error, is_asked=is_asked)) from error
+            kind = ConnectionLost if is_asked else ServerUnavailable
+            raise kind(self._silent(error, is_asked=is_asked)) from error
         except KeyboardInterrupt:
             # The next request must not read the answer to this one.
             self.close()

@@ -49,6 +49,10 @@ class ServerUnavailable(CommandError):
     word = "unavailable"
 
 
+class ConnectionLost(ServerUnavailable):
+    """There was no answer to a request that may have been done."""
+
+
 class NotFound(CommandError):
     """There is no such entity."""
 

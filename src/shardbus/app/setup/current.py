@@ -69,6 +69,13 @@ class Current:
                 self._has_api = False
         return self._has_api
 
+    def is_repartitioned(self, path: str) -> bool:
+        """Whether a queue or topic has another map than the one that it was created with."""
+        if not self.has_api():
+            return False
+        former = self.api.get(f"entities/{path}/repartition").get("former")
+        return isinstance(former, int) and former > 0
+
     def access_rules(self, path: str, *, with_keys: bool) -> list[DeclaredAccessRule]:
         """The access rules of an entity, or with an empty path of the namespace.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import final
+from typing import Final, final
 
 from shardbus.app.cli.duration import FOREVER_ISO
 from shardbus.app.cli.entities.atom import QUEUE, SUBSCRIPTION, TOPIC, EntityKind
@@ -22,6 +22,8 @@ from shardbus.app.setup.model import (
 from shardbus.app.setup.order import creation_order, deletion_order, loop_of
 from shardbus.app.setup.pipeline_steps import missing_pipelines, pipeline_steps
 from shardbus.app.setup.step import BLOCKED, CHANGE, CREATE, DELETE, SAME, Change, SetupPlan, Step
+
+PARTITIONING: Final = "EnablePartitioning"
 
 
 def plan(blueprint: Blueprint, current: Current, *, deletes_missing: bool) -> SetupPlan:
@@ -69,8 +71,8 @@ class _Planner:
         dropped: dict[str, str] = {}
         if entity.elements.get("AutoDeleteOnIdle", FOREVER_ISO) != FOREVER_ISO and entity.targets():
             dropped["AutoDeleteOnIdle"] = "an entity that forwards is never idle"
-        if "EnablePartitioning" in entity.elements and tier == "premium":
-            dropped["EnablePartitioning"] = "in a premium namespace the bus decides"
+        if PARTITIONING in entity.elements and tier == "premium":
+            dropped[PARTITIONING] = "in a premium namespace the bus decides"
         for name, reason in dropped.items():
             self._plan.warnings.append(f"{entity.place}: {name} is ignored: {reason}")
         kept = {name: text for name, text in entity.elements.items() if name not in dropped}
@@ -149,6 +151,7 @@ class _Planner:
             Change(name, old.elements.get(name, ""), text)
             for name, text in entity.elements.items()
             if not _is_same(name, old.elements.get(name, ""), text)
+            and not self._is_outdated(entity, name)
         ]
         for change in changes:
             if change.name in fixed:
@@ -167,6 +170,17 @@ class _Planner:
             self._change_rules(entity, entity.rules)
         if entity.kind is not SUBSCRIPTION:
             self._plan.steps += self._access(entity.path, entity.access_rules, is_new=False)
+
+    def _is_outdated(self, entity: DeclaredEntity, name: str) -> bool:
+        """Whether a repartition has changed what the file says; files are for a creation."""
+        is_map = name == PARTITIONING and entity.kind is not SUBSCRIPTION
+        if not (is_map and self._current.is_repartitioned(entity.path)):
+            return False
+        self._plan.warnings.append(
+            f"{entity.place}: {name} is ignored: {entity.path} was repartitioned since it was "
+            "created, and `shardbus repartition` changes it again"
+        )
+        return True
 
     def _update(self, entity: DeclaredEntity, changes: tuple[Change, ...]) -> Step:
         elements = {change.name: change.new for change in changes}

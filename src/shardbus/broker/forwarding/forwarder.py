@@ -404,6 +404,9 @@ class _Mover:
         return ForwardingPlan(source.name, self.line, format_of, now_ms, map_start)
 
     def _is_surely_missing(self) -> bool:
+        if self._bus.namespace.leftovers.damaged:
+            # A description that cannot be read, perhaps of a later version, may be that one.
+            return False
         steady_ms = self._bus.clock.steady_ms()
         if self._missing_since_ms < 0:
             self._missing_since_ms = steady_ms

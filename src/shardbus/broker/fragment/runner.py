@@ -553,7 +553,12 @@ class Runner(StoredFragment):
             return
         now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
         number, rules = self.fragment_id.number, self._rules
-        fragment = loaded.fragment(number, rules, self._bounds, now_ms, steady_ms)
+        try:
+            fragment = loaded.fragment(number, rules, self._bounds, now_ms, steady_ms)
+        except ValueError as error:
+            # Damaged, or of a later version: nothing may be decided without it.
+            self._load_failed(StoreError(f"its records cannot be read: {error}"))
+            return
         self._fragment = fragment
         take_over(fragment, self._handed, loaded, steady_ms)
         self._handed = None

@@ -55,22 +55,14 @@ class Fragments:
                     f"be created: {error.message}"
                 ) from error
 
-    async def create_coming(self, entities: Sequence[Entity]) -> None:
-        """Create the fragments of the next map of these entities; those that exist stay as they
-        are.
-        """
-        await _for_each(entities, self._create_coming)
-
-    async def _create_coming(self, entity: Entity) -> None:
+    async def create_coming(self, entity: Entity) -> None:
+        """Create the fragments of the next map of an entity; those that exist stay as they are."""
         for index, numbers in _coming_by_broker(entity):
             host = self._hosts[index]
             await self._answer(host, host.create_fragments(entity, numbers))
 
-    async def delete_coming(self, entities: Sequence[Entity]) -> None:
-        """Remove the fragments of the next map of these entities."""
-        await _for_each(entities, self._delete_coming)
-
-    async def _delete_coming(self, entity: Entity) -> None:
+    async def delete_coming(self, entity: Entity) -> None:
+        """Remove the fragments of the next map of an entity."""
         for index, numbers in _coming_by_broker(entity):
             await self.delete_numbers(index, entity.entity_id, numbers)
 
@@ -289,7 +281,7 @@ def _coming_by_broker(entity: Entity) -> list[tuple[int, list[int]]]:
     ]
 
 
-async def _for_each(
+async def for_each(
     entities: Sequence[Entity], work: Callable[[Entity], Coroutine[object, object, None]]
 ) -> None:
     """Do the work for all of them. After a failure nothing is left under way."""

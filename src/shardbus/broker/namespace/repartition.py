@@ -18,9 +18,18 @@ from typing import Final, Protocol, final
 
 from shardbus.broker.clock import Clock
 from shardbus.broker.namespace.directory import Directory
-from shardbus.broker.namespace.fragments import Fragments
+from shardbus.broker.namespace.fragments import Fragments, for_each
 from shardbus.broker.namespace.host import EntityStatistics
 from shardbus.broker.namespace.leftovers import Leftovers
+from shardbus.broker.namespace.map_change import (
+    CHECKING,
+    CREATING,
+    RECORDING,
+    SEALING,
+    SWITCHING,
+    MapChange,
+    MapChanges,
+)
 from shardbus.broker.namespace.records import Records
 from shardbus.core.errors import (
     INVALID_ARGUMENT,
@@ -102,29 +111,40 @@ class Repartitioner:
         self._leftovers = leftovers
         self._clock = clock
         self._tier = tier
-        # Entities whose map this process is changing now.
-        self._changing: set[int] = set()
+        self._changes = MapChanges()
 
     async def plan(self, entity: Entity, count: int, *, is_balanced: bool = False) -> Entity:
         """The entity as `change` would leave it, without changing anything; Refused or Unavailable
-        if the change is impossible now.
+        if the change is impossible now, or there is nothing to change.
         """
-        self._check(entity, count)
-        self._records.refuse_older_nodes(f"'{entity.name}' cannot be repartitioned")
-        statistics = await self._fragments.statistics(entity)
-        _check_drained(entity, statistics)
-        await self._check_subscriptions(entity)
-        starts = even_hash_starts(count)
-        if is_balanced:
-            starts = balanced_hash_starts(entity.hash_starts, _weights(entity, statistics), count)
-        if starts == entity.hash_starts:
+        change = MapChange(entity.name, count, is_balanced=is_balanced)
+        planned = await self._planned(entity, change)
+        if planned is None:
             raise Refused(
                 NOT_ALLOWED,
                 f"'{entity.name}' already has {count} fragments with this map: there is nothing to "
                 "change.",
             )
+        return planned
+
+    async def _planned(self, entity: Entity, change: MapChange) -> Entity | None:
+        """The result of `plan`; None if the entity has that map already."""
+        count = change.count
+        self._check(entity, count)
+        if not change.is_balanced and even_hash_starts(count) == entity.hash_starts:
+            return None
+        self._records.refuse_older_nodes(f"'{entity.name}' cannot be repartitioned")
+        change.begin(CHECKING, len(self._subscriptions(entity)))
+        statistics = await self._fragments.statistics(entity)
+        starts = even_hash_starts(count)
+        if change.is_balanced:
+            starts = balanced_hash_starts(entity.hash_starts, _weights(entity, statistics), count)
+        if starts == entity.hash_starts:
+            return None
+        _check_drained(entity, statistics)
+        await self._check_subscriptions(entity, change)
         told = await self._told(entity, entity.present(), 0, is_open=True)
-        _check_pipeline(entity, told)
+        _check_stages(entity, told)
         _check_ids(entity, told)
         first = entity.next_number()
         brokers = self._fragments.broker_count()
@@ -136,44 +156,78 @@ class Repartitioner:
 
     async def change(self, name: str, count: int, *, is_balanced: bool = False) -> Entity:
         """Give an entity `count` fragments; with `is_balanced`, by the number of messages that each
-        part of its map has received.
+        part of its map has received. If it has that map already, nothing changes.
 
         After an error the map is unchanged, at the latest after the next sweep.
         """
+        return await self._run(self._changes.add(name, count, is_balanced=is_balanced))
+
+    def begin(self, name: str, count: int, *, is_balanced: bool = False) -> asyncio.Task[Entity]:
+        """The same in the background, whatever becomes of the caller. Whoever asks for the same
+        again gets the same task.
+        """
+        change = self._changes.under_way(name)
+        if change is None or not change.is_for(count, is_balanced=is_balanced):
+            change = self._changes.add(name, count, is_balanced=is_balanced)
+        if change.task is None:
+            change.task = asyncio.get_running_loop().create_task(self._run(change))
+            # The failure is told also if nobody waits for the end.
+            change.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return change.task
+
+    def under_way(self, name: str) -> MapChange | None:
+        """The change of an entity's map that this process makes now."""
+        return self._changes.under_way(name)
+
+    def failure(self, name: str) -> str:
+        """Why the last change of an entity's map failed here; empty if it did not."""
+        return self._changes.failure(name)
+
+    async def _run(self, change: MapChange) -> Entity:
+        async def work() -> Entity:
+            entity = self._found(change.name)
+            if entity.coming:
+                await self._undo(entity)
+                entity = self._found(change.name)
+            prepared = await self._planned(entity, change)
+            return entity if prepared is None else await self._carry_out(prepared, change)
+
+        failure: Refused | Unavailable | None = None
+        try:
+            return await self._managing.in_turn(change.name, work)
+        except (Refused, Unavailable) as error:
+            failure = error
+            raise
+        finally:
+            self._changes.ended(change, failure)
+
+    async def cancel(self, name: str) -> Entity:
+        """Discard a map that is prepared and is not in use yet; Refused if there is none.
+
+        A change that this process makes ends at its next part, and is undone.
+        """
+        change = self._changes.under_way(name)
+        if change is not None:
+            change.cancel()
 
         async def work() -> Entity:
             entity = self._found(name)
             if entity.coming:
-                await self._undo(entity)
-                entity = self._found(name)
-            prepared = await self.plan(entity, count, is_balanced=is_balanced)
-            self._changing.add(entity.entity_id)
-            try:
-                return await self._carry_out(prepared)
-            finally:
-                self._changing.discard(entity.entity_id)
-
-        return await self._managing.in_turn(name, work)
-
-    async def cancel(self, name: str) -> Entity:
-        """Discard a map that was prepared and is not in use yet; Refused if there is none."""
-
-        async def work() -> Entity:
-            entity = self._found(name)
-            if not entity.coming:
-                raise Refused(
-                    NOT_ALLOWED,
-                    f"'{entity.name}' is not being repartitioned: nothing can be cancelled. "
-                    "Repartition it again to change its fragments.",
-                )
-            return await self._undo(entity)
+                return await self._undo(entity)
+            if change is not None and change.was_given_up:
+                return entity
+            raise Refused(
+                NOT_ALLOWED,
+                f"'{entity.name}' is not being repartitioned: nothing can be cancelled. "
+                "Repartition it again to change its fragments.",
+            )
 
         return await self._managing.in_turn(name, work)
 
     async def undo_left(self) -> None:
         """Undo repartitions that a crash interrupted."""
         for entity in self._directory.everything():
-            if _is_prepared(entity) and entity.entity_id not in self._changing:
+            if _is_prepared(entity) and self._changes.under_way(entity.name) is None:
                 try:
                     await self.cancel(entity.name)
                     log.warning("the unfinished repartition of '%s' was undone", entity.name)
@@ -249,24 +303,25 @@ class Repartitioner:
         """The subscriptions of a topic; none of any other entity."""
         return self._directory.subscriptions(entity.entity_id)
 
-    async def _check_subscriptions(self, topic: Entity) -> None:
+    async def _check_subscriptions(self, topic: Entity, change: MapChange) -> None:
         """Refused or Unavailable if the lines of a subscription cannot get another map now."""
-        subscriptions = self._subscriptions(topic)
-        found = await self._fragments.statistics_of(subscriptions)
-        for subscription, statistics in zip(subscriptions, found, strict=True):
-            _check_drained(subscription, statistics)
-            if any(part.readers for part in statistics.fragments):
-                _check_readers(subscription)
+
+        async def check(subscription: Entity) -> None:
+            _check_drained(subscription, await self._fragments.statistics(subscription))
+            change.advance()
+
+        await for_each(self._subscriptions(topic), check)
 
     # Execution.
 
-    async def _carry_out(self, prepared: Entity) -> Entity:
+    async def _carry_out(self, prepared: Entity, change: MapChange) -> Entity:
         """Prepare and seal, check again because nothing can change any more, then switch."""
         await self._leftovers.join_all()
         await self._put(prepared)
         try:
-            await self._create_coming(prepared)
-            await self._seal(prepared)
+            await self._create_coming(prepared, change)
+            await self._seal(prepared, change)
+            change.begin(SWITCHING)
         except (Refused, Unavailable) as failure:
             await self._undo_after(prepared, failure)
             raise
@@ -280,26 +335,35 @@ class Repartitioner:
         log.info("'%s' has %s fragments now", switched.name, switched.fragment_count())
         return switched
 
-    async def _create_coming(self, prepared: Entity) -> None:
+    async def _create_coming(self, prepared: Entity, change: MapChange) -> None:
         """Create the new fragments, so that those of a topic can publish to those of all its
         subscriptions.
         """
         subscriptions = self._subscriptions(prepared)
+        change.begin(RECORDING, len(subscriptions))
         for each in subscriptions:
             # Their map is that of the topic, but a node of an older release does not know that: it
             # must not serve them with the map of their records.
             await self._records.put(each)
-        await self._fragments.create_coming([*subscriptions, prepared])
+            change.advance()
+
+        async def create(entity: Entity) -> None:
+            await self._fragments.create_coming(entity)
+            change.advance()
+
+        change.begin(CREATING, len(subscriptions) + 1)
+        await for_each([*subscriptions, prepared], create)
         if prepared.is_topic():
             await self._managing.tell_subscriptions(prepared)
 
-    async def _seal(self, prepared: Entity) -> None:
+    async def _seal(self, prepared: Entity, change: MapChange) -> None:
+        change.begin(SEALING, len(self._subscriptions(prepared)))
         waited_ms = 0
         while True:
             told = await self._told(
                 prepared, prepared.present(), prepared.map_number, is_open=False
             )
-            _check_pipeline(prepared, told)
+            _check_stages(prepared, told)
             _check_ids(prepared, told)
             if not any(each.pending for each in told):
                 break
@@ -310,7 +374,8 @@ class Repartitioner:
                 )
             waited_ms += STILL_RETRY_MS
             await asyncio.sleep(STILL_RETRY_MS / 1000)
-        await self._check_subscriptions(prepared)
+            change.check()
+        await self._check_subscriptions(prepared, change)
         if prepared.spec.requires_duplicate_detection:
             # The digest is computed from the id alone; with several fragments, from the id and the
             # key.
@@ -335,8 +400,8 @@ class Repartitioner:
         """Unseal the present fragments and remove the new ones, which never contained a message."""
         await self._told(entity, entity.present(), entity.map_number, is_open=True)
         # The topic first: nothing may publish to fragments that are about to be removed.
-        await self._fragments.delete_coming([entity])
-        await self._fragments.delete_coming(self._subscriptions(entity))
+        await self._fragments.delete_coming(entity)
+        await for_each(self._subscriptions(entity), self._fragments.delete_coming)
         plain = entity.without_coming(self._clock.now_ms())
         await self._put(plain)
         return plain
@@ -386,20 +451,8 @@ def _left(entity: Entity, statistics: EntityStatistics) -> int:
     return sum(part.counts[0] for part in statistics.fragments if part.number in former)
 
 
-def _check_readers(entity: Entity) -> None:
-    """Refused if readers of an entity would have to know of sessions in several fragments."""
-    if entity.spec.requires_session:
-        raise Refused(
-            NOT_ALLOWED,
-            f"'{entity.name}' requires sessions and cannot be repartitioned: readers of the data "
-            "pipeline use its fragments. Stop their queries, and drop the readers.",
-        )
-
-
-def _check_pipeline(entity: Entity, told: Sequence[Sealed]) -> None:
-    """Refused if there are stages, or readers of sessions: only their fragments know them."""
-    if any(each.readers for each in told):
-        _check_readers(entity)
+def _check_stages(entity: Entity, told: Sequence[Sealed]) -> None:
+    """Refused if there are stages: only their fragments know them."""
     if any(each.stages for each in told):
         raise Refused(
             NOT_ALLOWED,

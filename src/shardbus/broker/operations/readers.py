@@ -36,6 +36,8 @@ from shardbus.core.readers.command import (
     Completed,
     DescribeClaim,
     DropReader,
+    GoneOn,
+    GoOn,
     KeepReader,
     ListReaders,
     OpenReader,
@@ -91,40 +93,43 @@ class Advanced:
         self.failure = failure
 
 
-class Former(Protocol):
-    """The fragments of the former maps of an entity."""
+class Maps(Protocol):
+    """The maps of an entity."""
 
-    def count(self) -> int:
-        """How many of the fragments, the first ones, are former ones."""
+    def earlier(self, number: int) -> list[int]:
+        """The fragments of the maps before that of this one, the oldest first."""
         ...
 
-    async def left(self, line: int) -> int:
-        """How many messages they have in a line, claimed or not; Unavailable if not all of them can
-        be asked.
-        """
-        ...
+
+@final
+class OneMap:
+    """The maps of an entity that was never repartitioned."""
+
+    def earlier(self, number: int) -> list[int]:
+        return []
 
 
 @final
 class Readers:
     """Available as `EntityHandle.readers`. Fragments are asked in parallel.
 
-    Nothing is claimed in the present fragments of an entity that was repartitioned before its
-    former ones have nothing left, so that no claim passes an older message of its key.
+    After a repartition nothing is claimed in the fragments of a map before those of earlier maps
+    let the reader go on (`GoOn`), so that no claim passes an older message of its key, and nobody
+    else holds its session.
     """
 
     def __init__(
         self,
         ports: Sequence[FragmentPort],
         numbers: Sequence[int],
-        former: Former | None = None,
+        maps: Maps | None = None,
     ) -> None:
         """`numbers[i]` is the fragment that `ports[i]` serves; another map adds to both."""
         self._every_port = ports
         self._numbers = numbers
-        self._former = former
-        # By line: the number of former fragments, when nothing was left in them.
-        self._emptied: dict[int, int] = {}
+        self._maps = OneMap() if maps is None else maps
+        # The former fragments that need not be asked again, with the line.
+        self._passed: set[tuple[int, int]] = set()
 
     @property
     def _ports(self) -> dict[int, FragmentPort]:
@@ -164,8 +169,16 @@ class Readers:
 
         Refused with READER_NOT_FOUND only if no reachable fragment has it.
         """
-        command = DropReader(line, name)
-        answers = await self._ask(command, self._ports)
+        answers: dict[int, Answer] = {}
+        # Those of the newest map first: as long as it is in former fragments, no other reader goes
+        # on from there to sessions that it still holds.
+        for numbers in self._newest_first():
+            away = failure_of([each for each in answers.values() if isinstance(each, Unavailable)])
+            if away is not None:
+                answers |= dict.fromkeys(numbers, away)
+            else:
+                ports = {number: self._ports[number] for number in numbers}
+                answers |= await self._ask(DropReader(line, name), ports)
         refusals = [each for each in answers.values() if isinstance(each, Refused)]
         if len(refusals) == len(answers) and refusals:
             raise refusals[0]
@@ -175,6 +188,16 @@ class Readers:
             if not _is_of_kind(answer, READER_NOT_FOUND.name)
         }
         return spread(dropped, done)
+
+    def _newest_first(self) -> list[list[int]]:
+        """The fragments of each map, those of the newest one first."""
+        maps: list[list[int]] = []
+        left = list(self._numbers)
+        while left:
+            earlier = [each for each in self._maps.earlier(left[-1]) if each in left]
+            maps.append([each for each in left if each not in earlier])
+            left = earlier
+        return maps
 
     async def known(self, line: int = ALL_LINES) -> FragmentAnswers[list[ReaderStatus]]:
         """All readers, and how far they are, by fragment."""
@@ -239,7 +262,7 @@ class Readers:
         repeated until it has found some, or seen all of them.
         """
         self._check([number])
-        await self._check_turn(number, line)
+        await self._check_turn(number, line, name, owner)
         command = Claim(line, name, owner, ordinal, count_max, bytes_max, done)
         claimed = Claimed(None, True, 0)
         for _ in range(LOOKS_MAX):
@@ -352,36 +375,46 @@ class Readers:
         return spread(await self._ask(command, self._ports), read)
 
     async def _where_known(self, command: Command) -> dict[int, Answer]:
-        """The answers of all fragments except those present ones to which a reader that began with
-        a former map has not come yet.
+        """The answers of all fragments; after a repartition without those that do not know the
+        reader, if others do: it has not come to them, or needs them no more.
         """
         answers = await self._ask(command, self._ports)
-        present = self._present()
-        if len(present) == len(answers):
-            return answers
-        return {
+        known = {
             number: answer
             for number, answer in answers.items()
-            if number not in present or not _is_of_kind(answer, READER_NOT_FOUND.name)
+            if not _is_of_kind(answer, READER_NOT_FOUND.name)
         }
+        return known if known and self._maps.earlier(self._numbers[-1]) else answers
 
-    def _present(self) -> Sequence[int]:
-        return self._numbers if self._former is None else self._numbers[self._former.count() :]
+    async def _check_turn(self, number: int, line: int, name: str, owner: bytes) -> None:
+        """Unavailable while a fragment of an earlier map comes first.
 
-    async def _check_turn(self, number: int, line: int) -> None:
-        """Unavailable while older messages come first."""
-        former = self._former
-        count = 0 if former is None else former.count()
-        if former is None or count == 0 or self._emptied.get(line) == count:
-            return
-        if number not in self._present():
-            return
-        left = await former.left(line)
-        if left:
+        They are asked one after another, so that of two readers only one goes on from all of them.
+        """
+        for earlier in self._maps.earlier(number):
+            if (line, earlier) in self._passed:
+                continue
+            gone = await self._gone_on(earlier, GoOn(line, name, owner))
+            if gone.is_final and gone.is_free():
+                self._passed.add((line, earlier))
+            elif not gone.is_free():
+                raise Unavailable(_why_not(earlier, name, gone))
+
+    async def _gone_on(self, number: int, command: GoOn) -> GoneOn:
+        try:
+            answer = await ask(self._ports[number], command)
+        except Unavailable as failure:
             raise Unavailable(
-                f"{left} older messages are left in former fragments, which come first"
-            )
-        self._emptied[line] = count
+                f"former fragment {number} comes first, and is unavailable: {failure}"
+            ) from failure
+        except Refused as refusal:
+            if refusal.kind is not READER_NOT_FOUND:
+                raise
+            raise Unavailable(
+                f"former fragment {number} comes first: open the reader there"
+            ) from refusal
+        assert isinstance(answer, GoneOn)
+        return answer
 
     async def _ask(self, command: Command, ports: Mapping[int, FragmentPort]) -> dict[int, Answer]:
         answers = await ask_all([to_port(port, command) for port in ports.values()])
@@ -405,6 +438,22 @@ def spread(answers: Mapping[int, Answer], read: Callable[[Answer], T]) -> Fragme
         else:
             found[number] = read(answer)
     return FragmentAnswers(found, missing)
+
+
+def _why_not(number: int, name: str, gone: GoneOn) -> str:
+    """Why a reader may not go on from a fragment of an earlier map."""
+    if gone.left:
+        return f"{gone.left} older messages are left in former fragment {number}, which comes first"
+    if gone.held:
+        return (
+            f"in former fragment {number} receivers hold {gone.held} sessions since before the "
+            f"repartition: reader '{name}' goes on when they release them"
+        )
+    return (
+        f"reader '{gone.ahead}' is ahead of former fragment {number}, which may still get messages "
+        f"of the same sessions: reader '{name}' goes on when it has none left, or when "
+        f"'{gone.ahead}' is dropped"
+    )
 
 
 def _is_of_kind(answer: Answer, name: str) -> bool:

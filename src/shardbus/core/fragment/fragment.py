@@ -148,7 +148,7 @@ class Fragment:
         transfers = Transfers(number, ledger, self._supply, self._entrance, kept, loaded_at_ms)
         self._readers = self._ledger.readers
         self._readers.load(kept, self._ledger.steady_ms)
-        self._claiming = Claiming(number, self._ledger, self._supply)
+        self._claiming = Claiming(number, self._ledger, self._supply, self.seal)
         self.reads = StoreReads(self._ledger, self._supply, self._holds, self._claiming.sessions)
         self._handlers = [_NOBODY] * FAMILIES
         self._handlers[OF_SESSIONS] = NoHolds() if self._holds is None else self._holds

@@ -33,5 +33,7 @@ earlier messages (see `past`).
 """
 LIFECYCLE: Final = 14
 """Which blocks of lifecycle records the store has (see `lifecycle`)."""
+AHEAD: Final = 16
+"""Of a former fragment: the reader that claims of later maps already (see `readers`)."""
 SEAL: Final = 15
 """One record: whether the fragment accepts messages, and for which map (see `sealing`)."""

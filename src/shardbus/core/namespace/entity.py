@@ -222,15 +222,32 @@ class Entity:
 
     def spread_numbers(self) -> set[int]:
         """The fragments that do not have all keys of their map, but share them with others."""
-        counts = [len(starts) for starts in self.former_starts]
-        maps = [self.former_count - sum(counts), *counts, len(self.hash_starts)]
         spread = {home.number for home in self.coming} if len(self.coming) > 1 else set()
-        first = 0
-        for count in maps:
-            if count > 1:
-                spread |= {home.number for home in self.fragments[first : first + count]}
-            first += count
+        for numbers in self._maps():
+            if len(numbers) > 1:
+                spread |= set(numbers)
         return spread
+
+    def earlier_numbers(self, number: int) -> list[int]:
+        """The fragments of the maps before that of this one, the oldest first."""
+        earlier: list[int] = []
+        for numbers in self._maps():
+            if number in numbers:
+                return earlier
+            earlier += numbers
+        return []
+
+    def _maps(self) -> list[list[int]]:
+        """The numbers of the fragments of each map, the oldest first. Of the oldest maps perhaps
+        only the fragments are known, which count as one.
+        """
+        counts = [len(starts) for starts in self.former_starts]
+        maps: list[list[int]] = []
+        first = 0
+        for count in (self.former_count - sum(counts), *counts, len(self.hash_starts)):
+            maps.append([home.number for home in self.fragments[first : first + count]])
+            first += count
+        return maps
 
     def is_coming(self, number: int) -> bool:
         """Whether a fragment is prepared for the next map; it may not exist yet."""

@@ -23,6 +23,7 @@ from shardbus.core.errors import (
     READER_IN_USE,
     READER_LOST,
     READER_NOT_FOUND,
+    REPARTITIONING,
     SERVER_BUSY,
     Refused,
 )
@@ -61,6 +62,8 @@ from shardbus.core.readers.command import (
     Completed,
     DescribeClaim,
     DropReader,
+    GoneOn,
+    GoOn,
     KeepReader,
     ListReaders,
     OpenReader,
@@ -82,14 +85,18 @@ from shardbus.core.readers.record import (
 )
 from shardbus.core.readers.sessions import SessionClaims
 from shardbus.core.runs import runs_of
+from shardbus.core.sealing.seal import FragmentSeal
 
 
 @final
 class Claiming(Handler):
     """Decides the commands about readers of one fragment."""
 
-    def __init__(self, fragment_number: int, ledger: Ledger, supply: Supply) -> None:
+    def __init__(
+        self, fragment_number: int, ledger: Ledger, supply: Supply, seal: FragmentSeal
+    ) -> None:
         self._fragment_number = fragment_number
+        self._seal = seal
         self._ledger = ledger
         self._supply = supply
         self._table = ledger.readers
@@ -126,14 +133,16 @@ class Claiming(Handler):
     def _decide_for_owner(
         self,
         reader: Reader,
-        command: KeepReader | Claim | CompleteClaim | ReleaseClaims,
+        command: KeepReader | Claim | CompleteClaim | ReleaseClaims | GoOn,
         now_ms: int,
-    ) -> Claimed | Completed | Done:
-        reply: Claimed | Completed | Done
+    ) -> Claimed | Completed | GoneOn | Done:
+        reply: Claimed | Completed | GoneOn | Done
         if isinstance(command, Claim):
             reply = self._claim(reader, command, now_ms)
         elif isinstance(command, CompleteClaim):
             reply = self._complete(reader, command.ordinal)
+        elif isinstance(command, GoOn):
+            reply = self._go_on(reader)
         else:
             if isinstance(command, ReleaseClaims):
                 self._release(reader)
@@ -156,7 +165,7 @@ class Claiming(Handler):
     def _need_heads(self, command: Claim) -> NeedHeads | None:
         """The messages to claim that only the store has; None when there are enough, or no more."""
         reader = self._table.readers.get((command.line, command.name))
-        if reader is None or reader.owner != command.owner:
+        if reader is None or reader.owner != command.owner or self._table.ahead_of(reader):
             return None
         if command.ordinal != reader.last() + 1 or self._why_no_claim(reader, command) is not None:
             return None
@@ -254,6 +263,8 @@ class Claiming(Handler):
         sessions = self._sessions_of(reader.line)
         if sessions is not None:
             sessions.drop(reader)
+            if self._table.ahead == reader.name:
+                self._ledger.changes.append(self._table.put_ahead(""))
         del self._table.readers[reader.line, reader.name]
         self._ledger.changes += reader_dropped(reader)
         self._table.note_deadline()
@@ -312,6 +323,8 @@ class Claiming(Handler):
 
     def _is_more(self, reader: Reader) -> bool:
         """Whether the next claim may find something."""
+        if self._table.ahead_of(reader):
+            return False
         sessions = self._sessions_of(reader.line)
         if sessions is not None:
             return sessions.has_more(reader)
@@ -319,7 +332,9 @@ class Claiming(Handler):
         return len(line) > 0 or line.has_tail
 
     def _new_claim(self, reader: Reader, command: Claim, now_ms: int) -> OpenClaim | None:
-        """A new claim of the next waiting messages; None when no message waits."""
+        """A new claim of the next waiting messages; None when no message waits for this reader."""
+        if self._table.ahead_of(reader):
+            return None
         ledger = self._ledger
         sessions = self._sessions_of(command.line)
         room = self._room(reader, command)
@@ -338,6 +353,27 @@ class Claiming(Handler):
         self._table.add_claim(reader, claim)
         ledger.changes.append(claim_change(reader, claim))
         return claim
+
+    def _go_on(self, reader: Reader) -> GoneOn:
+        """Whether a reader may claim of later maps; if it matters who does, note that it is
+        ahead.
+        """
+        if not self._seal.is_sealed:
+            raise Refused(
+                REPARTITIONING,
+                f"Fragment {self._fragment_number} is not one of a former map.",
+            )
+        ledger = self._ledger
+        counters = ledger.counters.lines[reader.line]
+        if ledger.sessions is None or reader.line != MAIN_LINE:
+            return GoneOn(counters.count, 0, "", counters.count == 0)
+        held = ledger.sessions.held_alone(ledger.steady_ms)
+        is_final = self._seal.is_final and counters.count + counters.scheduled + held == 0
+        ahead = "" if is_final else self._table.ahead_of(reader)
+        gone = GoneOn(counters.count, held, ahead, is_final)
+        if gone.is_free() and not is_final and self._table.ahead != reader.name:
+            ledger.changes.append(self._table.put_ahead(reader.name))
+        return gone
 
     def _why_no_claim(self, reader: Reader, command: Claim) -> Refused | None:
         """Why no new claim can be made, whatever waits."""

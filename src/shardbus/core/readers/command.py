@@ -205,6 +205,26 @@ class DropReader(AboutReaders):
 
 
 @final
+class GoOn(AboutReaders):
+    """Ask a fragment of a former map whether a reader may go on to later maps. Answered by
+    `GoneOn`; refused with REPARTITIONING if the fragment accepts messages.
+
+    If it may, and the fragment may still get messages (that are scheduled, or delayed) of sessions,
+    it is stored that this reader is ahead: until it is dropped, no other one goes on or claims
+    anything here. So nobody claims messages of a session here while another reader holds that
+    session in a later map.
+    """
+
+    SINCE = 12
+    FIELDS = fields(line=LINE, name=TEXT, owner=DATA)
+
+    def __init__(self, line: int, name: str, owner: bytes) -> None:
+        self.line = line
+        self.name = name
+        self.owner = owner
+
+
+@final
 class ListReaders(AboutReaders):
     """Ask for the readers of a line, or of ALL_LINES. Answered by `Readers`."""
 
@@ -224,6 +244,7 @@ ReaderCommand = (
     | ReleaseClaims
     | DropReader
     | ListReaders
+    | GoOn
 )
 
 
@@ -324,6 +345,28 @@ class Completed(Declared):
 
 
 @final
+class GoneOn(Declared):
+    """Whether a reader may go on: only if nothing is left, held or ahead.
+
+    The line has `left` messages, claimed or not; receivers hold `held` sessions since before the
+    repartition, perhaps here alone; and `ahead` is the name of another reader that is ahead.
+    `is_final`: the fragment gets no more messages that matter, so it need not be asked again.
+    """
+
+    SINCE = 12
+    FIELDS = fields(left=COUNT, held=COUNT, ahead=TEXT, is_final=FLAG)
+
+    def __init__(self, left: int, held: int, ahead: str, is_final: bool) -> None:
+        self.left = left
+        self.held = held
+        self.ahead = ahead
+        self.is_final = is_final
+
+    def is_free(self) -> bool:
+        return not (self.left or self.held or self.ahead)
+
+
+@final
 class ReaderStatus(Declared):
     """How far a reader is in one fragment.
 
@@ -393,4 +436,4 @@ class Readers(Declared):
         self.readers = readers
 
 
-ReaderReply = ReaderOpened | Claimed | ClaimRuns | ClaimRead | Completed | Readers
+ReaderReply = ReaderOpened | Claimed | ClaimRuns | ClaimRead | Completed | Readers | GoneOn

@@ -5,8 +5,9 @@ ordinal, the length of the owner, the owner, and the lost ordinals as runs. The 
 record is the line, the ordinal and the name; it holds the bytes of the messages and their runs. The
 record of a claim of sessions begins with the byte 128; its runs stand between their length and the
 keys of the sessions, packed as in `packing`. A READER_ID record has the key of its READER and holds
-the id that the reader was created with. Integers are big-endian, of 8 bytes. When a reader was last
-active is in memory alone, as a reading of the steady clock.
+the id that the reader was created with. The AHEAD record is the name of a reader. Integers are
+big-endian, of 8 bytes. When a reader was last active is in memory alone, as a reading of the steady
+clock.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from __future__ import annotations
 from typing import Final, final
 
 from shardbus.core.fragment.change import Change, Counters, RecordChange
-from shardbus.core.fragment.records import CLAIM, READER, READER_ID
+from shardbus.core.fragment.records import AHEAD, CLAIM, READER, READER_ID
 from shardbus.core.limits import LEASE_MS_DEFAULT, LOST_RUNS_MAX
-from shardbus.core.message import NEVER_MS
+from shardbus.core.message import MAIN_LINE, NEVER_MS
 from shardbus.core.packing import Unpacker, packed_count, packed_text
 from shardbus.core.readers.command import ClaimSummary
 from shardbus.core.runs import Runs, runs_of, unpack_runs
@@ -120,7 +121,8 @@ class ReaderTable:
 
     `held` has the numbers of all claimed messages, whichever reader claimed them. `run_count` is
     how many runs the claims have together, `session_count` how many sessions, and `deadline_ms` is
-    when the first lease ends (NEVER_MS: no lease is running).
+    when the first lease ends (NEVER_MS: no lease is running). `ahead` is the reader of sessions
+    that claims of later maps already, "" if there is none (see `GoOn`).
     """
 
     def __init__(self) -> None:
@@ -129,6 +131,7 @@ class ReaderTable:
         self.run_count = 0
         self.session_count = 0
         self.deadline_ms = NEVER_MS
+        self.ahead = ""
 
     def load(self, records: dict[tuple[int, bytes], bytes], steady_ms: int) -> None:
         """Take over stored readers. Readers with claims count as active now."""
@@ -146,6 +149,7 @@ class ReaderTable:
             )
         for reader in self.readers.values():
             reader.reader_id = records.get((READER_ID, reader_key(reader)), b"")
+        self.ahead = records.get((AHEAD, b""), b"").decode()
         self.note_deadline()
 
     def _owning(self, line: int, name: str, ordinal: int, steady_ms: int) -> Reader:
@@ -158,6 +162,16 @@ class ReaderTable:
             reader.completed = ordinal - 1
             self.readers[line, name] = reader
         return reader
+
+    def ahead_of(self, reader: Reader) -> str:
+        """The name of another reader of sessions that is ahead; "" if there is none."""
+        is_other = reader.line == MAIN_LINE and self.ahead not in ("", reader.name)
+        return self.ahead if is_other and (MAIN_LINE, self.ahead) in self.readers else ""
+
+    def put_ahead(self, name: str) -> RecordChange:
+        """Let a reader, or with "" none, be ahead; returns the change to store."""
+        self.ahead = name
+        return RecordChange(AHEAD, b"", name.encode() if name else None)
 
     def standings(self, counters: Counters) -> list[ReaderStanding]:
         """How far each reader is behind, by line and name; `counters` are the fragment's."""

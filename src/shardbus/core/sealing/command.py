@@ -35,18 +35,17 @@ class Sealed(Declared):
     """The fragment is sealed, or open again, and its state is stored.
 
     `is_sealed`: which of the two. `pending` counts the transactions and publications that were
-    promised before and may still add messages; `stages` and `readers` count the stages and readers
-    of the data pipeline in the fragment, and `ids` the message ids that it remembers.
+    promised before and may still add messages; `stages` counts the stages of the data pipeline in
+    the fragment, and `ids` the message ids that it remembers.
     """
 
     SINCE = 12
-    FIELDS = fields(is_sealed=FLAG, pending=COUNT, stages=COUNT, readers=COUNT, ids=COUNT)
+    FIELDS = fields(is_sealed=FLAG, pending=COUNT, stages=COUNT, ids=COUNT)
 
-    def __init__(self, is_sealed: bool, pending: int, stages: int, readers: int, ids: int) -> None:
+    def __init__(self, is_sealed: bool, pending: int, stages: int, ids: int) -> None:
         self.is_sealed = is_sealed
         self.pending = pending
         self.stages = stages
-        self.readers = readers
         self.ids = ids
 
 

@@ -58,6 +58,5 @@ class Sealing(Handler):
         if change is not None:
             self._ledger.changes.append(change)
         pending = self._transactions.prepared_count() + int(self._staging.is_under_way)
-        readers = len(self._ledger.readers.readers)
         stages, ids = self._staging.stage_count(), self._entrance.id_count()
-        return Sealed(self._seal.is_sealed, pending, stages, readers, ids)
+        return Sealed(self._seal.is_sealed, pending, stages, ids)

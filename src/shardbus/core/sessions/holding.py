@@ -292,7 +292,9 @@ class SessionHolds(Handler):
         deadline_ms = ledger.steady_ms + ledger.rules.lock_ms
         batch = LockBatch(deadline_ms, [], is_session=True)
         shared = b"" if command.sharing is None else token
-        self._table.hold(HeldSession(session_id, token, line, batch, shared))
+        held = HeldSession(session_id, token, line, batch, shared)
+        held.is_joint = command.is_former
+        self._table.hold(held)
         return SessionAccepted(session_id, token, ledger.moment_of(deadline_ms, now_ms))
 
     def _take_over(

@@ -27,7 +27,8 @@ class HeldSession:
     """A held session: a window of its messages, and the locks on those handed out.
 
     `session_id` is in the spelling of the client that asked for it. `shared` is the token by which
-    another client can take the session over, b"" if it is held by one client alone.
+    another client can take the session over, b"" if it is held by one client alone. `is_joint` says
+    that its holder knew the fragment as a former one, and holds the session at its present one too.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class HeldSession:
         self.key = session_key(session_id)
         self.token = token
         self.shared = shared
+        self.is_joint = False
         self.line = line
         self.batch = batch
         # The size of the stored state, or STATE_UNREAD or NO_STATE.
@@ -128,6 +130,11 @@ class SessionTable:
     def holds(self) -> list[HeldSession]:
         """In the order in which they began."""
         return list(self._held.values())
+
+    def held_alone(self, steady_ms: int) -> int:
+        """How many sessions are held by clients that need not hold them anywhere else."""
+        held = self._held.values()
+        return sum([not each.is_joint and each.deadline_ms() > steady_ms for each in held])
 
     def is_full(self) -> bool:
         return len(self._held) >= self._bounds.sessions_held_max

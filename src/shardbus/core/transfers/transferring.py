@@ -45,10 +45,11 @@ from shardbus.core.transfers.marks import Mark, Marks
 
 _NUMBER_BYTES: Final = 8
 # In place of a mark: pairs of transfer and sequence number follow. In older records without it
-# transfer numbers are sequence numbers.
+# transfer numbers are sequence numbers. For a destination that was repartitioned, the start of its
+# map stands before the pairs: so their number is odd, and a node that does not know of maps refuses
+# the record.
 _IN_PAIRS: Final = -1
-# The same for a destination that was repartitioned: the start of its map stands before the pairs.
-_IN_PAIRS_OF_MAP: Final = -2
+_HEADING: Final = 3
 # A line starts at a transfer number that grows by this much for every millisecond of the wall clock
 # since the beginning of 2020. The range lasts for more than a century.
 _NUMBERS_SINCE_MS: Final = 1_577_836_800_000
@@ -101,11 +102,12 @@ class Transfers(Handler):
 
     def _load(self, line: int, values: list[int]) -> None:
         if values[0] == _IN_PAIRS:
-            outgoing = _Outgoing(values[1], values[2])
-            outgoing.given = dict(zip(values[3::2], values[4::2], strict=True))
-        elif values[0] == _IN_PAIRS_OF_MAP:
-            outgoing = _Outgoing(values[1], values[2], values[3])
-            outgoing.given = dict(zip(values[4::2], values[5::2], strict=True))
+            pairs = values[_HEADING:]
+            map_start = pairs.pop(0) if len(pairs) % 2 else 0
+            outgoing = _Outgoing(values[1], values[2], map_start)
+            outgoing.given = dict(zip(pairs[0::2], pairs[1::2], strict=True))
+        elif values[0] < 0:
+            raise ValueError("the record of transfers has a form that this version does not know")
         else:
             outgoing = _Outgoing(values[0], values[1])
             outgoing.given = {number: number for number in values[2:]}
@@ -254,7 +256,7 @@ class Transfers(Handler):
         outgoing = self._outgoing[line]
         values = [_IN_PAIRS, outgoing.mark, outgoing.destination_id]
         if outgoing.map_start:
-            values = [_IN_PAIRS_OF_MAP, *values[1:], outgoing.map_start]
+            values.append(outgoing.map_start)
         for number, sequence in outgoing.given.items():
             values += [number, sequence]
         data = pack_integers(values)

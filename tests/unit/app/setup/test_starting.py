@@ -12,6 +12,8 @@ from shardbus.app.server.settings import load
 from shardbus.app.setup.application import Blocked
 from shardbus.app.setup.model import SetupError
 from shardbus.app.setup.starting import set_up
+from shardbus.core.namespace.entity import FragmentHome
+from shardbus.core.namespace.placement import even_hash_starts
 from tests.support.refusals import check_named
 from tests.unit.app.setup.reading import by_path, from_toml
 from tests.unit.app.setup.site import Town
@@ -58,6 +60,28 @@ def test_what_cannot_be_changed_keeps_the_bus_from_starting_and_is_named() -> No
 
     with pytest.raises(Blocked, match="queue a: EnablePartitioning is fixed at creation"):
         asyncio.run(set_up(town.site, said, Credential()))
+
+
+def test_a_repartition_does_not_keep_the_bus_from_starting() -> None:
+    """P6, R6: the file that the queue was created from says what it was then."""
+    town = Town()
+    said = from_toml(
+        '[[queue]]\nname = "a"\npartitioning = false\n[[queue]]\nname = "b"\npartitioning = false\n'
+    )
+    town.made(said)
+    queue = town.namespace.queue("a")
+    prepared = queue.preparing([FragmentHome(1, 0), FragmentHome(2, 0)], even_hash_starts(2), 0)
+    spec = queue.spec.copy()
+    spec.is_partitioned = True
+    town.namespace._directory.put(prepared.switched(spec, 0))
+
+    planned = town.planned(said)
+    asyncio.run(set_up(town.site, said, Credential()))
+
+    [warning] = planned.warnings
+    assert "line 1" in warning and "a was repartitioned" in warning
+    assert town.visited(lambda current: current.is_repartitioned("a"))
+    assert not town.visited(lambda current: current.is_repartitioned("b"))
 
 
 def test_what_the_bus_refuses_keeps_it_from_starting() -> None:

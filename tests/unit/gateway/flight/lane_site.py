@@ -121,7 +121,9 @@ class LaneSite:
     def claims(self, *runs: list[list[int]]) -> Document:
         """What the bus tells of claims from ordinal 1 on."""
         claims = [{"ordinal": at, "runs": pairs} for at, pairs in enumerate(runs, 1)]
-        return {"entity_id": ENTITY_ID, "broker": "broker-0", "claims": claims}
+        one_map: dict[str, object] = {"fragments": [], "starts": []}
+        claimed = {"entity_id": ENTITY_ID, "broker": "broker-0", "claims": claims}
+        return {**claimed, "session_maps": one_map}
 
     def get(self, **ticket: object) -> flight.FlightStreamReader:
         asked = {"entity": "q", "fragment": 0, "columns": COLUMNS, **ticket}

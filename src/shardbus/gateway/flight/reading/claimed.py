@@ -9,6 +9,7 @@ from typing import NamedTuple, final
 import pyarrow as pa
 
 from shardbus.core.document import Fields
+from shardbus.gateway.flight.reading.states import StatePlaces
 from shardbus.gateway.flight.reading.streaming import FragmentReader
 from shardbus.gateway.flight.server.bus import BusApi, BusError, entity_path
 from shardbus.stores.base.bulk import BulkAsk, OpenSource, Range
@@ -61,7 +62,7 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     fragment = FragmentId(found.entity_id, ask.fragment)
     with stores(found.broker) as source:
-        reader = FragmentReader(source, fragment, columns)
+        reader = FragmentReader(source, fragment, columns, stores, found.places)
         for claim in found.claims:
             if not claim.runs:
                 continue
@@ -89,6 +90,8 @@ class _Claims:
         fields = Fields(bus.post(entity_path(ask.entity, "readers/runs"), token, body), "answer")
         self.entity_id = fields.integer("entity_id")
         self.broker = fields.text("broker")
+        self.places = StatePlaces()
+        self.places.read(fields.value("session_maps"), self.entity_id)
         self.claims = [_Claim(value) for value in fields.values("claims")]
         first, last = ordinals
         if [claim.ordinal for claim in self.claims] != list(range(first, last + 1)):

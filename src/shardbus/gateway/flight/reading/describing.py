@@ -7,6 +7,7 @@ from typing import final
 
 from shardbus.core.document import Fields
 from shardbus.core.errors import INVALID_ARGUMENT, Refused
+from shardbus.gateway.flight.reading.states import StatePlaces
 from shardbus.gateway.flight.server.bus import BusError
 from shardbus.stores.base.bulk import BulkSource, OpenSource
 from shardbus.stores.base.store import FragmentId, StoreError
@@ -48,6 +49,10 @@ class LaneDescription:
         fields = Fields(document, "description")
         self.document = document
         self.entity_id = fields.integer("entity_id")
+        self.places = StatePlaces()
+        if fields.has("session_maps"):
+            # Of messages, not of lifecycle records.
+            self.places.read(fields.value("session_maps"), self.entity_id)
         self.fragments: list[DescribedFragment] = []
         for value in fields.values("fragments"):
             if not isinstance(value, dict):

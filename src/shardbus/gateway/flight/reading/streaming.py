@@ -10,32 +10,48 @@ import pyarrow as pa
 from shardbus.core.message import Entry
 from shardbus.gateway.flight.reading.batches import BatchMaker, wanted_for
 from shardbus.gateway.flight.reading.rows import Rows, Wanted
-from shardbus.gateway.flight.reading.states import StateColumn, columns_read
-from shardbus.stores.base.bulk import BulkAsk, BulkSource, Slab
+from shardbus.gateway.flight.reading.states import StateColumn, StatePlaces, columns_read
+from shardbus.stores.base.bulk import BulkAsk, BulkSource, OpenSource, Slab
 from shardbus.stores.base.store import FragmentId
 
 
 def read_fragment(
-    source: BulkSource, fragment: FragmentId, ask: BulkAsk, columns: list[str]
+    stores: OpenSource,
+    broker: str,
+    fragment: FragmentId,
+    ask: BulkAsk,
+    columns: list[str],
+    places: StatePlaces,
 ) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
     """Batches in the order of sequence numbers, each with the numbers of damaged messages that were
-    left out. StoreError when the store cannot be read. The source is closed at the end.
+    left out. StoreError when a store cannot be read.
     """
-    with source as reader:
-        yield from FragmentReader(reader, fragment, columns).read(ask)
+    with stores(broker) as source:
+        yield from FragmentReader(source, fragment, columns, stores, places).read(ask)
 
 
 @final
 class FragmentReader:
-    """Reads one fragment from an open source, as often as it is asked."""
+    """Reads one fragment from an open source, as often as it is asked; states of sessions also from
+    other stores.
+    """
 
-    def __init__(self, source: BulkSource, fragment: FragmentId, columns: list[str]) -> None:
+    def __init__(
+        self,
+        source: BulkSource,
+        fragment: FragmentId,
+        columns: list[str],
+        stores: OpenSource,
+        places: StatePlaces,
+    ) -> None:
         self._source = source
         self._local = source.local(fragment)
         read = columns_read(columns)
         self._maker = BatchMaker(read, fragment.number)
         self._wanted = wanted_for(read)
-        self._states = StateColumn(source, self._local, columns) if read is not columns else None
+        self._states: StateColumn | None = None
+        if read is not columns:
+            self._states = StateColumn(source, self._local, columns, stores, places)
 
     def read(self, ask: BulkAsk) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
         """The result of `read_fragment`."""

@@ -266,7 +266,8 @@ class Lane(flight.FlightServerBase):
             return iter(())
         ask = BulkAsk(number, _line(wish.entity), [(first, stop - 1)], wish.states)
         fragment = FragmentId(found.entity_id, number)
-        return _browsed(lambda: self._stores(broker), fragment, ask, wish)
+        batches = read_fragment(self._stores, broker, fragment, ask, wish.columns, found.places)
+        return _browsed(batches, fragment, wish)
 
     def _recorded(self, wish: ReadRequest, number: int, token: str) -> Iterator[pa.RecordBatch]:
         first, stop = wish.number("from"), wish.number("to")
@@ -320,9 +321,9 @@ class Lane(flight.FlightServerBase):
 
 
 def _browsed(
-    opened: Callable[[], BulkSource], fragment: FragmentId, ask: BulkAsk, wish: ReadRequest
+    batches: Iterator[tuple[pa.RecordBatch, list[int]]], fragment: FragmentId, wish: ReadRequest
 ) -> Iterator[pa.RecordBatch]:
-    for batch, damaged in read_fragment(opened(), fragment, ask, wish.columns):
+    for batch, damaged in batches:
         if damaged:
             log.error("%s, %s: left out damaged messages %s", wish.entity, fragment, damaged)
         if batch.num_rows:

@@ -49,12 +49,56 @@ class BulkFragment(Struct, kw_only=True):
     size_bytes: Count
 
 
+class FormerFragment(Struct, kw_only=True):
+    number: Count
+    broker: str
+
+
+class FormerMaps(Struct, kw_only=True):
+    """Where earlier states of sessions may be."""
+
+    fragments: Annotated[
+        list[FormerFragment], told("The fragments of all former maps, those of the oldest first.")
+    ]
+    starts: Annotated[
+        list[list[Count]],
+        told(
+            "The hash starts of the last of these maps. Of older maps only the fragments are known."
+        ),
+    ]
+
+
+class MapFragment(Struct, kw_only=True):
+    number: Count
+    broker: str
+
+
+class SessionMaps(Struct, kw_only=True):
+    """By these the fragments are found that may have the state of a session."""
+
+    fragments: Annotated[
+        list[MapFragment], told("The fragments of all maps, those of the oldest first.")
+    ]
+    starts: Annotated[
+        list[list[Count]],
+        told(
+            "The hash starts of each map. Of the oldest maps perhaps only the fragments are known."
+        ),
+    ]
+
+
+_SessionMaps = Annotated[
+    SessionMaps, told("Empty unless the entity requires sessions and was repartitioned.")
+]
+
+
 class Bulk(Struct, kw_only=True):
     entity: str
     entity_id: Count
     incarnation: _Incarnation
     stamp: Annotated[str, told("Changes when messages arrive or are removed.")]
     requires_session: bool
+    session_maps: _SessionMaps
     fragments: list[BulkFragment]
 
 
@@ -188,6 +232,7 @@ class ClaimRuns(Struct, kw_only=True):
     entity_id: Count
     incarnation: _Incarnation
     broker: str
+    session_maps: _SessionMaps
     claims: list[RunsOfClaim]
 
 

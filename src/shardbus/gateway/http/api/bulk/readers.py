@@ -18,6 +18,7 @@ from shardbus.broker.namespace.host import EntityStatistics
 from shardbus.broker.operations.readers import Advanced, WantedClaim
 from shardbus.core.errors import INVALID_ARGUMENT, Refused, Unavailable
 from shardbus.core.namespace.access import LISTEN, MANAGE
+from shardbus.core.namespace.entity import Entity
 from shardbus.core.readers.command import Claimed, ReaderStatus
 from shardbus.core.readers.command import ReaderOpened as Opened
 from shardbus.core.sequence import sequence_number
@@ -34,6 +35,7 @@ from shardbus.gateway.http.api.bulk.documents import (
     DoneClaims,
     DroppedReader,
     MadeClaim,
+    MapFragment,
     MissingFragment,
     NamedReader,
     NewClaims,
@@ -46,6 +48,7 @@ from shardbus.gateway.http.api.bulk.documents import (
     ReaderReached,
     Readers,
     RunsOfClaim,
+    SessionMaps,
 )
 from shardbus.gateway.http.api.call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api.places import EntityPlace, EntityPlaces
@@ -139,6 +142,7 @@ class ReaderPages:
             incarnation=_incarnation(place.handle),
             stamp=_stamp(place, statistics),
             requires_session=place.has_sessions,
+            session_maps=_session_maps(entity),
             fragments=[
                 BulkFragment(
                     number=part.number,
@@ -256,6 +260,7 @@ class ReaderPages:
             entity_id=place.handle.entity.entity_id,
             incarnation=_incarnation(place.handle),
             broker=f"broker-{homes[number]}",
+            session_maps=_session_maps(place.handle.entity),
             claims=claims,
         )
 
@@ -295,6 +300,18 @@ def _stamp(place: EntityPlace, statistics: EntityStatistics) -> str:
 def _incarnation(handle: EntityHandle) -> str:
     """An entity that is deleted and created again has another incarnation."""
     return str(handle.entity.entity_id)
+
+
+def _session_maps(entity: Entity) -> SessionMaps:
+    if not (entity.spec.requires_session and entity.former_count):
+        return SessionMaps(fragments=[], starts=[])
+    return SessionMaps(
+        fragments=[
+            MapFragment(number=home.number, broker=f"broker-{home.broker_index}")
+            for home in entity.fragments
+        ],
+        starts=[*entity.former_starts, entity.hash_starts],
+    )
 
 
 def _who(body: Reader) -> tuple[str, bytes]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Final, final
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from shardbus.broker.namespace.host import EntityStatistics, FragmentStatistics
+from shardbus.broker.namespace.map_change import STEPS
 from shardbus.broker.namespace.namespace import Namespace
 from shardbus.core.limits import ENTITY_FRAGMENTS_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
@@ -15,13 +17,14 @@ from shardbus.core.namespace.entity import Entity, FragmentHome
 from shardbus.core.namespace.placement import HASH_SPACE, balanced_hash_starts
 from shardbus.gateway.http.api.call import Call, Nothing, Row, shows, takes
 from shardbus.gateway.http.api.route import NAME, Route
-from shardbus.gateway.http.document import Body, Count, one_of, told
+from shardbus.gateway.http.document import Body, Count, Maybe, one_of, told
 
 SETTLED: Final = "settled"
 PREPARING: Final = "preparing"
 DRAINING: Final = "draining"
 # Another map is recommended if a fragment has this multiple of its share.
 SKEW_MAX: Final = 1.5
+WAIT_MS_MAX: Final = 60_000
 
 _REPARTITION: Final = "/api/v1/entities/{name}/repartition"
 
@@ -35,6 +38,18 @@ class MapRange(Struct, kw_only=True):
     active: Count
 
 
+class MapProgress(Struct, kw_only=True):
+    fragments: Annotated[Count, told("The new number of fragments.")]
+    step: Annotated[
+        str,
+        one_of(*STEPS),
+        told("Messages are accepted as always, except for a moment in the last two steps."),
+    ]
+    done: Annotated[Count, told("Subscriptions that this step has finished, with their topic.")]
+    total: Count
+    can_be_cancelled: bool
+
+
 class EntityMap(Struct, kw_only=True):
     name: str
     map_number: Annotated[
@@ -44,6 +59,9 @@ class EntityMap(Struct, kw_only=True):
         str,
         one_of(SETTLED, PREPARING, DRAINING),
         told("`draining` while messages wait in former fragments: those are received first."),
+    ]
+    progress: Annotated[
+        MapProgress | None, told("Of the repartition that this gateway makes now, if any.")
     ]
     is_dry_run: Annotated[bool, told("Whether this is a plan, and nothing was changed.")]
     ranges: list[MapRange]
@@ -57,6 +75,27 @@ class EntityMap(Struct, kw_only=True):
     left_dead_letter: Count
     skew: Annotated[float, told("Load of the busiest fragment, in even shares: 1 is even.")]
     advice: Annotated[str, told("A better map; empty if there is none.")]
+
+
+class RepartitionStatus(Struct, kw_only=True):
+    """Without the counts of an EntityMap, which take long with thousands of subscriptions."""
+
+    name: str
+    fragments: Annotated[Count, told("Fragments that accept messages.")]
+    former: Annotated[Count, told("Fragments of former maps.")]
+    is_prepared: Annotated[
+        bool, told("Whether another map is prepared, by this gateway or another one.")
+    ]
+    progress: Annotated[
+        MapProgress | None, told("Of the repartition that this gateway makes now, if any.")
+    ]
+    failure: Annotated[
+        str,
+        told(
+            "Why the last repartition by this gateway failed; empty if it did not, or if one is "
+            "under way."
+        ),
+    ]
 
 
 class Repartition(Body, kw_only=True, frozen=True):
@@ -73,6 +112,18 @@ class Repartition(Body, kw_only=True, frozen=True):
         bool, told("Give each fragment the same share of the load, as measured so far.")
     ] = False
     is_dry_run: Annotated[bool, told("Only check and show what would be done.")] = False
+    wait_ms: Maybe[
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=WAIT_MS_MAX,
+                description="Answer after this time even if the repartition is under way, with its "
+                "`progress`. Without it the answer waits for the end.",
+                examples=[1_000],
+            ),
+        ]
+    ] = UNSET
 
 
 @final
@@ -112,8 +163,21 @@ class MapPages:
             ),
             shows(
                 Route(
+                    _REPARTITION,
+                    "How far a repartition is.",
+                    RepartitionStatus,
+                    right=LISTEN,
+                    otherwise=MANAGE,
+                    parameters=(NAME,),
+                    identifier="showRepartition",
+                ),
+                self._status,
+            ),
+            shows(
+                Route(
                     f"{_REPARTITION}/cancel",
-                    "Undo a repartition that was prepared but not completed.",
+                    "Undo a repartition that is under way, or was interrupted; refused when the "
+                    "new map is in use.",
                     EntityMap,
                     method="POST",
                     right=MANAGE,
@@ -134,15 +198,47 @@ class MapPages:
             planned = await maps.plan(entity, body.fragments, is_balanced=body.is_balanced)
             statistics = await self._namespace.lines(entity)
             return map_document(planned.switched(planned.spec, 0), statistics, is_dry_run=True)
-        changed = await maps.change(entity.name, body.fragments, is_balanced=body.is_balanced)
-        return await self._document(changed)
+        changing = maps.begin(entity.name, body.fragments, is_balanced=body.is_balanced)
+        wait_s = None if body.wait_ms is UNSET else body.wait_ms / 1000
+        # It goes on when the client hangs up, and when the wait is over.
+        await asyncio.wait([changing], timeout=wait_s)
+        if changing.done():
+            changing.result()
+        return await self._document(self._namespace.get(call.name))
+
+    async def _status(self, call: Call[Nothing]) -> RepartitionStatus:
+        entity = self._namespace.get(call.name)
+        return RepartitionStatus(
+            name=entity.name,
+            fragments=entity.fragment_count(),
+            former=entity.former_count,
+            is_prepared=bool(entity.coming),
+            progress=self._progress(entity),
+            failure=self._namespace.maps.failure(entity.name),
+        )
 
     async def _cancel(self, call: Call[Nothing]) -> EntityMap:
         entity = self._namespace.get(call.name)
         return await self._document(await self._namespace.maps.cancel(entity.name))
 
     async def _document(self, entity: Entity) -> EntityMap:
-        return map_document(entity, await self._namespace.lines(entity))
+        document = map_document(entity, await self._namespace.lines(entity))
+        document.progress = self._progress(entity)
+        if document.progress is not None:
+            document.state = PREPARING
+        return document
+
+    def _progress(self, entity: Entity) -> MapProgress | None:
+        change = self._namespace.maps.under_way(entity.name)
+        if change is None:
+            return None
+        return MapProgress(
+            fragments=change.count,
+            step=change.step,
+            done=change.done,
+            total=change.total,
+            can_be_cancelled=change.can_be_cancelled,
+        )
 
 
 def map_document(
@@ -158,6 +254,7 @@ def map_document(
         name=entity.name,
         map_number=entity.map_number,
         state=state,
+        progress=None,
         is_dry_run=is_dry_run,
         ranges=ranges,
         former=[home.number for home in entity.former()],
