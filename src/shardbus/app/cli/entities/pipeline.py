@@ -28,6 +28,8 @@ from shardbus.app.cli.failures import CommandError, Interrupted, ServerUnavailab
 from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.messages.removing import count_of
 from shardbus.app.cli.tables import shortened, terminal_width
+from shardbus.app.cli.triage.view import shown as letters
+from shardbus.app.cli.triage.view import top_option, write_page
 
 WATCH_S: Final = 1.0
 LOOK_S: Final = 0.2
@@ -159,6 +161,27 @@ def logs(name: str, top: int | None, **options: str | int | bool | None) -> None
         found = api.get(_path(name, "logs"), top=top)
         lines = found.get("lines")
         console.show(found, "\n".join(map(str, lines if isinstance(lines, list) else [])))
+
+    _run(options, act)
+
+
+@pipeline.command(
+    params=[
+        _name(),
+        top_option(),
+        click.Option(["--html"], metavar="FILE", help="Write the report as a page of HTML."),
+        *access_options(),
+    ]
+)
+def report(name: str, top: int, html: str | None, **options: str | int | bool | None) -> None:
+    """Show the newest report of the pipeline NAME, which is a triage."""
+
+    def act(api: ApiClient, console: Console) -> None:
+        found = api.get(_path(name, "report"), top=top, page=None if html is None else 1)
+        page = found.pop("page", None)
+        if html is not None:
+            write_page(html, str(page))
+        console.show(found, f"{letters(found, top)}\n\nthe report is in {found.get('location')}")
 
     _run(options, act)
 
