@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from shardbus.app.pipelines.definition import Definition
-from shardbus.core.errors import NOT_ALLOWED, NOT_FOUND, Refused, Unavailable
+from shardbus.core.errors import NOT_ALLOWED, Refused, Unavailable
 from shardbus.gateway.http.api.letter_report import PipelineReport
 
 FILE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -28,7 +28,9 @@ _ATTEMPTS: Final = 3
 async def report_of(
     definition: Definition, locate: Callable[[str], str], *, has_page: bool
 ) -> PipelineReport:
-    """The newest report of a triage; Refused for other kinds, and before the first one."""
+    """The newest report of a triage, without a name before the first one; Refused for other
+    kinds.
+    """
     task = definition.task
     if not task.reports_path:
         raise Refused(
@@ -44,9 +46,7 @@ async def report_of(
             "read: open report.html of the newest directory there.",
         )
     found = await asyncio.to_thread(newest_report, Path(place), has_page=has_page)
-    if found is None:
-        raise Refused(NOT_FOUND, f"Pipeline {definition.name} has not made a report yet.")
-    return found
+    return PipelineReport() if found is None else found
 
 
 def newest_report(directory: Path, *, has_page: bool = False) -> PipelineReport | None:
@@ -58,6 +58,8 @@ def newest_report(directory: Path, *, has_page: bool = False) -> PipelineReport 
         place = directory / names[0]
         try:
             found = msgspec.json.decode(_content(place / REPORT), type=PipelineReport)
+            if not found.made_at:
+                raise ValueError("it does not say when it was made")
             page = _content(place / PAGE).decode() if has_page else msgspec.UNSET
         except FileNotFoundError:
             continue  # Newer ones were made meanwhile, and this one was removed.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec import UNSET
 
 from shardbus.app.pipelines.definition import Definition, definition_from
 from shardbus.app.pipelines.letter_reports import newest_report, report_of
@@ -147,8 +148,8 @@ def test_the_newest_complete_report_is_shown(tmp_path: Path) -> None:
 def test_before_the_first_report_there_is_none(tmp_path: Path) -> None:
     definition = Definition("nightly", triage())
 
-    with refusal_of(NOT_FOUND, "nightly"):
-        asyncio.run(report_of(definition, lambda _: str(tmp_path / "none"), has_page=False))
+    found = asyncio.run(report_of(definition, lambda _: str(tmp_path / "none"), has_page=True))
+    assert (found.name, found.letters, found.groups, found.page) == ("", 0, [], UNSET)
     with refusal_of(NOT_ALLOWED, "s3a://bucket/nightly"):
         asyncio.run(report_of(definition, lambda _: "s3a://bucket/nightly", has_page=False))
     other = definition_from({"name": "archive", "entity": "q"})

@@ -84,6 +84,7 @@ class Kept:
             steps=["2026-11-18T11:00:00Z", "2026-11-18T11:00:01Z"],
             over_time=[2, 1],
             groups=[],
+            name="1",
             page="<!DOCTYPE html>" if has_page else UNSET,
         )
 

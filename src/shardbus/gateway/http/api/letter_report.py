@@ -37,18 +37,23 @@ class LetterGroup(Struct, kw_only=True):
 
 
 class PipelineReport(Struct, kw_only=True):
-    version: int
-    entities: list[str]
-    made_at: _At
-    letters: Count
-    group_count: Count
-    first_at: _At
-    last_at: _At
-    step_s: Annotated[Count, told("The duration of a step.")]
-    steps: Annotated[list[str], told("The moments at which steps begin.")]
-    over_time: Annotated[list[int], told("How many letters each step has.")]
-    groups: Annotated[list[LetterGroup], told("The largest groups, the largest first.")]
-    name: Annotated[str, told("The directory of the report, below that of the pipeline.")] = ""
+    """Before the first report its name is empty."""
+
+    version: int = 1
+    entities: list[str] = []
+    made_at: _At = ""
+    letters: Count = 0
+    group_count: Count = 0
+    first_at: _At = ""
+    last_at: _At = ""
+    step_s: Annotated[Count, told("The duration of a step.")] = 0
+    steps: Annotated[list[str], told("The moments at which steps begin.")] = []
+    over_time: Annotated[list[int], told("How many letters each step has.")] = []
+    groups: Annotated[list[LetterGroup], told("The largest groups, the largest first.")] = []
+    name: Annotated[
+        str,
+        told("The directory of the report below that of the pipeline; empty before the first."),
+    ] = ""
     location: Annotated[
         str, told("This directory on the machine of the bus, for `shardbus triage --from`.")
     ] = ""

@@ -11,11 +11,13 @@ import { table } from "../table.js";
 
 /** How many groups are listed; the page of HTML has the others. */
 export const GROUPS = 20;
+/** Characters of a reason in the legend. */
+const REASON = 30;
 const TONES = ["dead", "age", "in"];
 
-/** @param {string} name @param {string} path @param {any} report null before the first one */
+/** @param {string} name @param {string} path @param {any} report without a name before the first one */
 export function lettersReport(name, path, report) {
-  if (!report) return card("Report", empty("No report yet", "The first one takes as long as Spark needs to start, and about a minute for a million letters."));
+  if (!report?.name) return card("Report", empty("No report yet", "The first one takes as long as Spark needs to start, and about a minute for a million letters."));
   const page = async () => { const whole = await get(`${path}/report`, { query: { page: 1 } }); save(new Blob([whole.page], { type: "text/html" }), `${name}.html`); };
   return [
     h("h2", null, "The newest report"),
@@ -32,7 +34,7 @@ function picture(name, report) {
   const series = { all: report.over_time };
   for (const group of largest) series[group.id] = group.over_time;
   const history = { step_ms: report.step_s * 1000, first_at: report.steps[0], count: report.steps.length, series };
-  const lines = largest.map((/** @type {any} */ group, /** @type {number} */ place) => ({ member: group.id, name: `${group.id} ${group.reason || "(no reason)"}`, class: TONES[place] }));
+  const lines = largest.map((/** @type {any} */ group, /** @type {number} */ place) => ({ member: group.id, name: `${group.id} ${(group.reason || "(no reason)").slice(0, REASON)}`, class: TONES[place] }));
   return card("", report.steps.length > 1 ? plot({ id: `${name}-letters`, title: "Dead letters by the time at which they were enqueued", history, format: compact, least: 10, lines: [{ member: "all", name: "All", class: "plain" }, ...lines] })
     : h("div", { class: "figures" }, figure("Enqueued", count(report.letters), `all at ${report.steps[0]}`)));
 }
@@ -54,6 +56,6 @@ function groups(report) {
 /** @param {any} report */
 function redrive(report) {
   const [largest] = report.groups;
-  return card("Repair and redrive", h("p", { class: "muted" }, "On the machine of the bus this shows what a redrive of the largest group would do; nothing changes without ", h("code", null, "--apply"), "."),
-    codeBlock(command("triage", largest.entity, "--from", report.location, "--group", largest.id), "Command"));
+  return card("Repair and redrive", [h("p", { class: "muted" }, "On the machine of the bus this shows what a redrive of the largest group would do; nothing changes without ", h("code", null, "--apply"), "."),
+    codeBlock(command("triage", largest.entity, "--from", report.location, "--group", largest.id), "Command")]);
 }

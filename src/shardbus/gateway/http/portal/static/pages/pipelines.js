@@ -56,8 +56,7 @@ export function pipelinePage(name) {
       Object.assign(state, { pipeline, history, log: log.lines });
       // The driver computes them once a minute.
       if (pipeline.kind === "lifecycle" && Date.now() - state.hoursAt > 60_000) Object.assign(state, { hours: await get(`${path}/hours`), hoursAt: Date.now() });
-      // Before the first report there is none, which is no error.
-      if (pipeline.kind === "triage" && (!state.report || state.reportOf !== pipeline.progress.batch)) Object.assign(state, { report: await get(`${path}/report`, { query: { top: GROUPS } }).catch(() => null), reportOf: pipeline.progress.batch });
+      if (pipeline.kind === "triage" && (!state.report?.name || state.reportOf !== pipeline.progress.batch)) Object.assign(state, { report: await get(`${path}/report`, { query: { top: GROUPS } }), reportOf: pipeline.progress.batch });
     },
     view: () => {
       const { pipeline, history } = state;
