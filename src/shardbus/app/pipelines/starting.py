@@ -62,6 +62,8 @@ class PipelineChild:
         self._places = EntityPlaces(bus, HttpCounts(), None)
         self._shelf = Shelf(settings.data_dir / DIRECTORY)
         self._share = share
+        environment = partial(without_settings, inherited_environment())
+        self._text_check = TextCheck(CHECK, environment, self._job)
         self.kept: KeptPipelines | SharedPipelines = (
             self._own() if share is None else self._shared(share)
         )
@@ -115,8 +117,7 @@ class PipelineChild:
     async def _check_texts(self, definition: Definition) -> None:
         """Without the connector nothing can be checked, nor started."""
         if not missing_libraries():
-            environment = partial(without_settings, inherited_environment())
-            await TextCheck(CHECK, environment, self._job)(definition)
+            await self._text_check(definition)
 
     def _job(self, definition: Definition) -> dict[str, object]:
         computed = definition.task.compute(self._places, self._settings.pipeline_code)

@@ -18,7 +18,7 @@ from shardbus.core.errors import INVALID_ARGUMENT, Refused
 
 log = logging.getLogger(__name__)
 
-CHECK_S: Final = 20.0
+CHECK_S: Final = 30.0
 """After this time the driver itself is left to find mistakes."""
 INVALID: Final = 2
 """The exit code for an invalid definition."""
@@ -27,7 +27,7 @@ ERROR_CHARACTERS_MAX: Final = 1_000
 
 @final
 class TextCheck:
-    """Runs the driver, which then checks a definition and does nothing else."""
+    """Runs the driver, which then checks a definition and does nothing else; one at a time."""
 
     def __init__(
         self,
@@ -42,6 +42,8 @@ class TextCheck:
         self._environment = environment
         self._job = job
         self._wait_s = wait_s
+        # A check is a process of a second.
+        self._turn = asyncio.Lock()
 
     async def __call__(self, definition: Definition) -> None:
         """Refused for a mistake that can be found without Spark."""
@@ -49,7 +51,7 @@ class TextCheck:
             return
         document = json.dumps(self._job(definition)).encode()
         try:
-            async with asyncio.timeout(self._wait_s):
+            async with self._turn, asyncio.timeout(self._wait_s):
                 code, said = await self._asked(document)
         except (OSError, TimeoutError) as error:
             log.warning("pipeline %s could not be checked: %r", definition.name, error)

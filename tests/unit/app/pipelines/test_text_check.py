@@ -81,13 +81,7 @@ def test_without_texts_nothing_is_started() -> None:
 
 WRONG: Final[list[tuple[str, dict[str, object], str]]] = [
     ("capture", {"keep": True, "where": "colour = 1"}, "'colour' at character 1"),
-    ("capture", {"keep": True, "where": "subject = java_method('a')"}, "'java_method'"),
-    ("replay", {"where": "subject ="}, "where ends too early"),
-    ("replay", {"where": "shout(subject) = 'A'"}, "'shout' at character 1"),
     ("replay", {"from_pipeline": "a", "where": "colour = 1"}, "'colour' at character 1"),
-    ("replay", {"from_pipeline": "a", "columns": {"subject": "kind"}}, "'kind'"),
-    ("replay", {"from_pipeline": "a", "time_column": "at"}, "'at'"),
-    ("backfill", {"from_pipeline": "a", "where": "colour = 1"}, "'colour'"),
     ("sql", {"path": "", "target": "out", "query": "SELECT colour FROM messages"}, "'colour'"),
     ("triage", {"where": "body LIKE"}, "where ends too early"),
 ]
@@ -100,13 +94,11 @@ def test_the_connector_reads_every_kind_and_does_not_start_spark(
     """P5, P9"""
     made = task(kind, **members)
     computed = {"origin": "captured"} if "from_pipeline" in members else {}
-    if kind == "backfill":
-        computed = {}
 
     def document(definition: Definition) -> dict[str, object]:
         return job(SETTINGS, definition, computed)
 
-    text_check = TextCheck(CHECK, lambda: os.environ, document)
+    text_check = TextCheck(CHECK, lambda: os.environ, document, wait_s=300.0)
     with refusal_of(INVALID_ARGUMENT, told):
         asyncio.run(text_check(Definition("one", made, "i" if made.keeps_work else "")))
 
