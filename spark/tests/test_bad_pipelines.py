@@ -33,6 +33,7 @@ from shardbus_spark.pipelines.transform import Compute, check_target, start_tran
 from shardbus_spark.schema import AMQP_COLUMN, COLUMNS
 from shardbus_spark.tables import read_captured
 from shardbus_spark.triage.grouping import letters_of
+from shardbus_spark.triage.job import Job
 
 KEY: Final = "bm9ib2R5IG1heSBkbyBtb3JlIHdpdGggdGhpcyBrZXk="
 RIGHTS: Final = ("Send", "Listen")
@@ -392,6 +393,6 @@ def test_dead_letters_cannot_be_read_without_the_right(spark: SparkSession, bus:
     """P7."""
     send(bus, "letters", ["a"])
     with pytest.raises(PySparkException) as refused:
-        letters_of(spark, access(bus, "Send"), ["letters"]).count()
+        letters_of(spark, access(bus, "Send"), Job(("letters",), "out")).count()
 
     assert "Listen" in error_text(refused.value)

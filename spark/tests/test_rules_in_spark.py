@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 import pyarrow as pa
 import pytest
@@ -14,6 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from shardbus.app.pipelines.definition import definition_from
+from shardbus.app.pipelines.selecting import Selecting
 from shardbus.codec.encoder import encode
 from shardbus.codec.types import Map
 from shardbus.core import message_fields
@@ -21,6 +23,7 @@ from shardbus.core.errors import Refused
 from shardbus.gateway.flight.reading.batches import BatchMaker, wanted_for
 from shardbus.gateway.flight.reading.rows import Rows
 from shardbus.gateway.flight.reading.schema import COLUMNS
+from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.message.rule_values import value_from
 from shardbus.message.rule_view import RuleView
 from shardbus.rules.arithmetic import TRUE
@@ -32,6 +35,7 @@ from shardbus.rules.scope import NewIds, Scope
 from shardbus.rules.tree import Condition
 from shardbus.rules.values import Duration, Moment, Property, Value, by_name, ms_of
 from shardbus_spark.errors import OptionError
+from shardbus_spark.pipelines.selection import chosen
 from shardbus_spark.rules import arithmetic
 from shardbus_spark.rules.columns import RuleColumns
 from shardbus_spark.rules.view import VIEW, with_view
@@ -83,6 +87,11 @@ def _section(code: int, fields: list[bytes], kind: int) -> bytes:
 
 
 def table(spark: SparkSession, payloads: list[bytes]) -> DataFrame:
+    """The messages as rows of a capture, with the view of rules."""
+    return with_view(captured(spark, payloads))
+
+
+def captured(spark: SparkSession, payloads: list[bytes]) -> DataFrame:
     """The messages as rows of a capture, made by the code of the bulk lane."""
     rows = Rows(wanted_for(READ))
     buffer = b"".join(payloads)
@@ -91,7 +100,7 @@ def table(spark: SparkSession, payloads: list[bytes]) -> DataFrame:
         assert rows.add_plain(number, 0, 0, buffer, at, at + len(payload))
         at += len(payload)
     batch = BatchMaker(READ, 0).batch(rows, buffer)
-    return with_view(spark.createDataFrame(pa.Table.from_batches([batch])))
+    return spark.createDataFrame(pa.Table.from_batches([batch]))
 
 
 def decided(rows: DataFrame, columns: list[Column]) -> list[list[bool | None]]:
@@ -280,3 +289,64 @@ def test_a_table_without_the_column_of_a_system_property_is_refused_by_name() ->
 
     with pytest.raises(OptionError, match="subject"):
         RuleColumns(["body"], VIEW).matching(document)
+
+
+SELECTING: Final[list[dict[str, object]]] = [
+    {"kind": "capture", "keep": True},
+    {"kind": "replay", "path": "p"},
+    {"kind": "backfill", "entity": "t/Subscriptions/s", "from_pipeline": "a"},
+    {"kind": "triage"},
+]
+
+
+def filters_of(rule: str, kind: int) -> str | None:
+    """The filters that the driver of a pipeline with this rule gets; None if it is refused."""
+    members = {"name": "one", "entity": "q", "rule": rule, **SELECTING[kind % len(SELECTING)]}
+    try:
+        task = definition_from(members).task
+        assert isinstance(task, Selecting)
+        # Only like_subscription looks for entities.
+        return task.filters(cast(EntityPlaces, None))
+    except Refused:
+        return None
+
+
+def selected_by_bus(rule: str, payload: bytes) -> bool:
+    try:
+        truth = SqlFilter(rule).check.truth(Scope(RuleView(payload), NewIds(SEED)))
+    except EvaluationError:
+        return False
+    return truth == TRUE
+
+
+@pytest.mark.long
+@settings(EVERY, max_examples=6)
+@given(
+    rules=st.lists(
+        CONDITIONS.map(render_filter).filter(lambda rule: filters_of(rule, 0) is not None),
+        min_size=8,
+        max_size=8,
+    ),
+    sent=st.lists(st.tuples(SYSTEM, PROPERTIES), min_size=15, max_size=15),
+)
+def test_the_rule_of_a_pipeline_of_any_kind_selects_what_the_bus_would(
+    spark: SparkSession, rules: list[str], sent: list[tuple[dict[int, Value], list[Property]]]
+) -> None:
+    """P5, P7: from the text in a definition to the rows that are read; or the query says that it
+    cannot decide.
+    """
+    payloads = [message(system, properties) for system, properties in sent]
+    rows = captured(spark, payloads)
+    decided_count = 0
+    for kind, rule in enumerate(rules):
+        filters = filters_of(rule, kind)
+        assert filters is not None, "the kinds read rules by the same code"
+        try:
+            found = chosen(rows, "", filters).select("sequence_number").collect()
+        except PySparkException as error:
+            assert "which Spark cannot do as the bus does" in str(error), rule
+            continue
+        wanted = [n for n, payload in enumerate(payloads) if selected_by_bus(rule, payload)]
+        assert sorted(row[0] for row in found) == wanted, rule
+        decided_count += 1
+    assert decided_count, rules

@@ -12,8 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.tests.bus import Bus
 
 from shardbus.app.cli.triage.analysis import filters_of, numbers_of
+from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.events import error_text
 from shardbus_spark.triage.grouping import letters_of
+from shardbus_spark.triage.job import Job
 from shardbus_spark.triage.report import Report, report_of
 
 ENTITIES: Final = """
@@ -46,6 +48,10 @@ def _dead_letter(bus: Bus, entity: str, count: int, reason: str, description: st
         assert done == 1
 
 
+def job(*entities: str, where: str = "", filters: str = "") -> Job:
+    return Job(entities, "out", where, filters)
+
+
 def _report(letters: DataFrame, *entities: str) -> Report:
     return report_of(letters, entities, datetime.now(UTC))
 
@@ -67,7 +73,7 @@ def test_dead_letters_are_grouped_by_reason_and_shape(
     filled: Bus, spark: SparkSession, tmp_path: Path
 ) -> None:
     """P7"""
-    letters = letters_of(spark, {"endpoint": filled.url}, ["orders"]).persist()
+    letters = letters_of(spark, {"endpoint": filled.url}, job("orders")).persist()
 
     report = _report(letters, "orders")
     groups = report["groups"]
@@ -100,8 +106,8 @@ def test_the_subscriptions_of_a_topic_are_read_together_and_nothing_is_an_empty_
     access = {"endpoint": filled.url}
     names = [f"events/Subscriptions/{name}" for name in ("audit", "mail")]
 
-    topic = _report(letters_of(spark, access, names), *names)
-    nothing = _report(letters_of(spark, access, ["empty"]), "empty")
+    topic = _report(letters_of(spark, access, job(*names)), *names)
+    nothing = _report(letters_of(spark, access, job("empty")), "empty")
 
     assert [group["entity"] for group in topic["groups"]] == names[:1]
     assert nothing["letters"] == 0
@@ -117,13 +123,29 @@ def test_a_rule_selects_letters_as_it_would_for_a_subscription(
     nothing = filters_of("no_such_property = 1")
     access = {"endpoint": filled.url}
 
-    assert _report(letters_of(spark, access, ["orders"], filters), "orders")["letters"] == 8
-    assert _report(letters_of(spark, access, ["orders"], nothing), "orders")["letters"] == 0
+    assert (
+        _report(letters_of(spark, access, job("orders", filters=filters)), "orders")["letters"] == 8
+    )
+    assert (
+        _report(letters_of(spark, access, job("orders", filters=nothing)), "orders")["letters"] == 0
+    )
+
+
+def test_a_condition_selects_letters_by_their_columns(filled: Bus, spark: SparkSession) -> None:
+    """P7: beside a rule, and only what meets both."""
+    access = {"endpoint": filled.url}
+    where = "get_json_object(string(body), '$.paid') IS NULL"
+    both = job("orders", where=where, filters=filters_of("sys.Label = 'order'"))
+
+    assert _report(letters_of(spark, access, job("orders", where=where)), "orders")["letters"] == 4
+    assert _report(letters_of(spark, access, both), "orders")["letters"] == 3
+    with pytest.raises(OptionError, match="'colour'"):
+        letters_of(spark, access, job("orders", where="colour = 1"))
 
 
 def test_an_entity_that_is_not_there_is_told(filled: Bus, spark: SparkSession) -> None:
     """P7"""
     with pytest.raises(PySparkException) as failure:
-        letters_of(spark, {"endpoint": filled.url}, ["nowhere"]).count()
+        letters_of(spark, {"endpoint": filled.url}, job("nowhere")).count()
 
     assert "nowhere" in error_text(failure.value)

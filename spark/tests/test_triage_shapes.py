@@ -209,6 +209,7 @@ def _report(text: str) -> Report:
     }
     return {
         "version": 1,
+        "selection": "",
         "entities": [text],
         "made_at": "2026-01-02T04:00:00Z",
         "letters": 4,

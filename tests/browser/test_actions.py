@@ -247,6 +247,7 @@ def test_every_kind_of_pipelines_can_be_created(portal: Portal, api: Api) -> Non
         "capture": {"Entity": "moved"},
         "replay": {"Entity": "moved", "Path": "table", "Columns": "body=a, message_id="},
         "lifecycle": {"Entity": "moved"},
+        "triage": {"Entity": "moved", "Rule": "total > 100", "Interval": "24h"},
         "sql": {"Entity": "moved", "Target": "source", "Query": "SELECT body FROM messages"},
     }
     for kind, texts in fields.items():

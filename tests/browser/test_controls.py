@@ -4,6 +4,7 @@ pipelines that is made up.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -149,6 +150,65 @@ def test_the_hours_that_a_lifecycle_pipeline_keeps_are_plotted(
     page.get_by_role("row", name="teapots 470 40 %").wait_for()
 
     assert portal.findings() == []
+
+
+def test_the_report_of_a_triage_is_shown_and_saved(portal: Portal, api: Api, bus: Server) -> None:
+    """P7, R47: with texts of senders, which are texts."""
+    api.create("failed")
+    api.call("PUT", "pipelines/causes", {"kind": "triage", "entity": "failed"})
+    portal.open("pipelines", "causes")
+    portal.shows("No report yet")
+    keep_letters(bus.data_dir / "captured" / "causes")
+    page = portal.page
+    page.get_by_role("heading", name="The newest report").wait_for()
+    portal.shows("9 dead letters in 2 groups")
+    page.get_by_role("group", name="Dead letters by the time").get_by_text("As a table").click()
+    page.get_by_role("row", name="aaaaaaaaaaaa 7").wait_for()
+    page.get_by_role("row", name=re.compile("<b>Invalid<.b>")).first.wait_for()
+    portal.shows("--group aaaaaaaaaaaa")
+    with page.expect_download() as saved:
+        portal.button("Save as a page").click()
+
+    assert saved.value.suggested_filename == "causes.html"
+    assert saved.value.path().read_text("utf-8") == "<!DOCTYPE html>"
+    assert portal.findings() == []
+
+
+def keep_letters(root: Path) -> None:
+    """What a driver keeps, written last what makes it a report."""
+    times = [f"2026-11-18T0{hour}:00:00Z" for hour in range(3)]
+    common = {"entity": "failed", "source": "", "subject": "", "samples": []}
+    moments = {"first_at": times[0], "last_at": times[-1]}
+    shapes = {"a": "json $.customer:null", "b": "text order <n>"}
+    groups = [
+        {
+            **common,
+            **moments,
+            "id": letter * 12,
+            "reason": "<b>Invalid</b>",
+            "description": "order <n> is wrong",
+            "shape": shapes[letter],
+            "count": sum(over_time),
+            "over_time": over_time,
+        }
+        for letter, over_time in (("a", [1, 2, 4]), ("b", [1, 1, 0]))
+    ]
+    report = {
+        "version": 1,
+        "entities": ["failed"],
+        "made_at": "2026-11-18T04:00:00Z",
+        "letters": 9,
+        "group_count": 2,
+        **moments,
+        "step_s": 3600,
+        "steps": times,
+        "over_time": [2, 3, 4],
+        "groups": groups,
+    }
+    place = root / "20261118T040000000Z"
+    place.mkdir(parents=True)
+    (place / "report.html").write_text("<!DOCTYPE html>")
+    (place / "report.json").write_text(json.dumps(report))
 
 
 def keep_hours(root: Path, count: int) -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import time
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -15,6 +16,7 @@ from shardbus.app.cli.entities.pipeline_view import duration, progress_line
 from shardbus.app.cli.failures import ServerUnavailable
 from shardbus.app.cli.main import main
 from tests.unit.app.scripted_api import Script, refusal
+from tests.unit.app.test_triage import REPORT
 
 
 class Runner(Protocol):
@@ -66,6 +68,39 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Runner:
         return CliRunner().invoke(main, ["pipeline", *arguments])
 
     return run_with
+
+
+def test_a_report_is_shown_as_that_of_the_command_and_its_page_is_written(
+    run: Runner, tmp_path: Path
+) -> None:
+    """P7"""
+    report: Document = {
+        **REPORT,
+        "name": "1",
+        "location": "/data/causes/1",
+        "page": "<!DOCTYPE html>",
+    }
+    page = tmp_path / "page.html"
+    script = Script(report, report, report, {"name": ""})
+
+    done = run(script, "report", "causes", "--top", "1", "--html", str(page))
+    told = run(script, "report", "causes", "--json")
+    nowhere = run(script, "report", "causes", "--html", str(page / "below"))
+    before = run(script, "report", "causes")
+
+    assert script.asked[:2] == [
+        ("GET pipelines/causes/report?top=1&page=1", {}),
+        ("GET pipelines/causes/report?top=20", {}),
+    ]
+    assert "7 dead letters in 2 groups" in done.output
+    assert "/data/causes/1" in done.output
+    assert page.read_text() == "<!DOCTYPE html>"
+    assert json.loads(told.stdout)["letters"] == 7
+    assert (before.exit_code, "no report" in before.output or "not made" in before.output) == (
+        4,
+        True,
+    )
+    assert (nowhere.exit_code, "cannot be written" in nowhere.output) == (2, True)
 
 
 def test_create_sends_what_was_given_and_starts_if_asked_to(run: Runner) -> None:

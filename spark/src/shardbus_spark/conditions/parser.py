@@ -63,9 +63,10 @@ _MATCHES: Final = {"like": "like", "ilike": "ilike", "rlike": "rlike", "regexp":
 _ESCAPABLE: Final = "%_"
 
 
-def parse_condition(text: str, columns: Collection[str]) -> Expression:
+def parse_condition(text: str, columns: Collection[str] | None) -> Expression:
     """The tree of a condition on these columns, whose names are compared without regard to case, as
-    in Spark. OptionError, with the position, for anything unsupported.
+    in Spark; on any columns where they are not known. OptionError, with the position, for anything
+    unsupported.
     """
     if len(text) > CHARACTERS_MAX:
         raise OptionError(f"where has more than {CHARACTERS_MAX} characters")
@@ -96,13 +97,17 @@ class _Parser:
     """Recursive descent, one method for each level of precedence."""
 
     def __init__(
-        self, tokens: Sequence[Token], columns: Collection[str], views: Collection[str] = (VIEW,)
+        self,
+        tokens: Sequence[Token],
+        columns: Collection[str] | None,
+        views: Collection[str] = (VIEW,),
     ) -> None:
         self._tokens = tokens
         self._at = 0
         self._depth = 0
         self._operators = 0
-        self._columns = {name.lower(): name for name in columns}
+        self._columns = {name.lower(): name for name in columns or ()}
+        self._has_columns = columns is not None
         self._views = {name.lower(): name for name in views}
         self._queries = 0
 
@@ -368,6 +373,8 @@ class _Parser:
 
     def _name(self, name: str, token: Token) -> Name:
         found = self._columns.get(name.lower())
+        if found is None and not self._has_columns:
+            return Name(name)
         if found is None:
             known = ", ".join(sorted(self._columns.values()))
             raise refused(token.text, token.at, f"the table has the columns {known}")

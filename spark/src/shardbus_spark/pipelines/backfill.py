@@ -16,9 +16,16 @@ from pyspark.sql import functions as F
 
 from shardbus_spark.conditions.columns import named
 from shardbus_spark.errors import OptionError
+from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.pipelines.driver import Run
 from shardbus_spark.pipelines.replay import Replaying, run_as
-from shardbus_spark.pipelines.selection import TIME_COLUMN, in_span, read_table
+from shardbus_spark.pipelines.selection import (
+    TIME_COLUMN,
+    check_where,
+    chosen,
+    in_span,
+    read_table,
+)
 from shardbus_spark.pipelines.slice_sink import PAST
 from shardbus_spark.pipelines.work import ROW
 from shardbus_spark.schema import WRITTEN
@@ -31,6 +38,11 @@ HELD: Final = "held"
 def run(run: Run) -> bool:
     """Whether all rows were sent; false if it was stopped earlier."""
     return run_as(Backfilling, run)
+
+
+def check(definition: Definition) -> None:
+    """OptionError for a condition that cannot be used."""
+    check_where(definition)
 
 
 @final
@@ -80,8 +92,14 @@ class Backfilling(Replaying):
                 "messages from before this span cannot be filled in after it: to have them, fill "
                 "in earlier spans first\n"
             )
+        where, filters = self._definition.text("where"), self._definition.text("filters")
+        if where or filters:
+            sys.stderr.write(
+                "messages that the conditions leave out cannot be filled in after this backfill\n"
+            )
         time = named(TIME_COLUMN)
         history = in_span(table.where(time >= F.lit(created)), time, self._definition)
+        history = chosen(history, where, filters)
         columns = [named(name) for name in WRITTEN if name in table.columns]
         counter = named(PAST).bitwiseAND(F.lit((1 << COUNTER_BITS) - 1))
         rows = history.dropDuplicates([PAST]).select(*columns, named(PAST))

@@ -20,6 +20,7 @@ from shardbus_spark.pipelines.compacting import compacting
 from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.pipelines.driver import Run
 from shardbus_spark.pipelines.events import say
+from shardbus_spark.pipelines.selection import check_where
 from shardbus_spark.pipelines.streaming import run_stream, source, started
 from shardbus_spark.pipelines.targets import check_writable, has_numbers, table_path
 from shardbus_spark.tables.files import OBJECT_SCHEMES, Files, files_at
@@ -38,6 +39,11 @@ def run(run: Run) -> bool:
         has_begun=_has_begun(definition),
         beside=compacting(definition, say),
     )
+
+
+def check(definition: Definition) -> None:
+    """OptionError for a condition that cannot be used."""
+    check_where(definition)
 
 
 def start_capture(

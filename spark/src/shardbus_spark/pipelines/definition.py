@@ -77,13 +77,21 @@ def load_definition(file: Path) -> Definition:
     try:
         with file.open("rb") as opened:
             content = opened.read(FILE_BYTES_MAX + 1)
-        found: object = json.loads(content)
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
         raise OptionError(f"the definition {file} cannot be read: {error}") from error
+    return definition_from(content, f"the definition {file}")
+
+
+def definition_from(content: bytes, what: str) -> Definition:
+    """OptionError for an invalid definition; `what` it is, for errors."""
     if len(content) > FILE_BYTES_MAX:
-        raise OptionError(f"the definition {file} has more than {FILE_BYTES_MAX} bytes")
+        raise OptionError(f"{what} has more than {FILE_BYTES_MAX} bytes")
+    try:
+        found: object = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise OptionError(f"{what} cannot be read: {error}") from error
     if not isinstance(found, dict):
-        raise OptionError(f"the definition {file} must be a JSON object")
+        raise OptionError(f"{what} must be a JSON object")
     return read_definition(found)
 
 

@@ -5,7 +5,8 @@ with 0; so does a pipeline that has finished, whose last event is `finished`. A 
 as an event and exits with 1, an invalid definition with 2. With `--ends-with-stdin` the process
 ends at once when its standard input does: the next start continues from there. With `--finish` it
 only completes the work of an earlier process. SIGUSR1 ends the query within its batch, which the
-next start runs again.
+next start runs again. With `--check` nothing is run: the definition is read from the standard
+input, and mistakes in its texts are reported that can be found without Spark.
 """
 
 from __future__ import annotations
@@ -20,20 +21,27 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Final, final
 
 from shardbus_spark.errors import OptionError
-from shardbus_spark.pipelines.definition import Definition, load_definition
+from shardbus_spark.pipelines.definition import (
+    FILE_BYTES_MAX,
+    Definition,
+    definition_from,
+    load_definition,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 USAGE: Final = (
     "usage: python -m shardbus_spark.pipelines [--ends-with-stdin] [--finish] DEFINITION.json\n"
+    "       python -m shardbus_spark.pipelines --check < DEFINITION.json\n"
 )
 ENDS_WITH_STDIN: Final = "--ends-with-stdin"
 FINISH: Final = "--finish"
+CHECK: Final = "--check"
 # The address and the credential come from the environment: every user of the machine can read
 # command lines, and users copy definitions.
 VARIABLES: Final[dict[str, str]] = {
@@ -82,6 +90,8 @@ class Stopping:
 def main(arguments: Sequence[str]) -> int:
     """The exit code."""
     _give_up_real_time()
+    if list(arguments) == [CHECK]:
+        return _check(sys.stdin.buffer.read(FILE_BYTES_MAX + 1))
     files = [argument for argument in arguments if argument not in _OPTIONS]
     if len(files) != 1 or files[0].startswith("-"):
         sys.stderr.write(USAGE)
@@ -116,6 +126,18 @@ def _give_up_real_time() -> None:
     """
     if sys.platform == "linux" and os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def _check(content: bytes) -> int:
+    """The exit code of a check."""
+    from shardbus_spark.pipelines.events import error_text, say
+
+    try:
+        check_texts(definition_from(content, "the definition"))
+    except OptionError as error:
+        say({"event": "failed", "error": error_text(error)})
+        return 2
+    return 0
 
 
 def access_from(environment: Mapping[str, str]) -> dict[str, str]:
@@ -186,35 +208,58 @@ class Run:
         return {**self.access, **({"token": token} if token else {})}
 
     def session(self) -> SparkSession:
-        from pyspark.sql import SparkSession
-
-        import shardbus_spark
-        from shardbus_spark.pipelines.targets import check_reachable
-
-        name, master = self.definition.name, self.definition.spark_master
-        if master.startswith("sc://"):
-            spark = SparkSession.builder.remote(master).getOrCreate()
-            # Dates and hours of the captured files are in UTC.
-            spark.conf.set("spark.sql.session.timeZone", "UTC")
-            return spark
-        cores = _LOCAL.match(master)
-        conf = {"spark_sql_shuffle_partitions": cores.group(1)} if cores else {}
-        spark = shardbus_spark.session(
-            f"shardbus pipeline {name}", master=master, **{**conf, **self.spark_conf}
+        definition = self.definition
+        return open_session(
+            f"shardbus pipeline {definition.name}",
+            definition.spark_master,
+            self.spark_conf,
+            (definition.path, definition.work),
         )
-        for place in (self.definition.path, self.definition.work):
-            check_reachable(spark, place)
+
+
+def open_session(
+    name: str, master: str, spark_conf: Mapping[str, str], places: Sequence[str]
+) -> SparkSession:
+    """A session here, on a cluster, or on a server of Spark Connect. OptionError when it has no
+    library for one of the places.
+    """
+    from pyspark.sql import SparkSession
+
+    import shardbus_spark
+    from shardbus_spark.pipelines.targets import check_reachable
+
+    if master.startswith("sc://"):
+        spark = SparkSession.builder.remote(master).getOrCreate()
+        # Dates and hours of the captured files are in UTC.
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
         return spark
+    cores = _LOCAL.match(master)
+    conf = {"spark_sql_shuffle_partitions": cores.group(1)} if cores else {}
+    spark = shardbus_spark.session(name, master=master, **{**conf, **spark_conf})
+    for place in places:
+        check_reachable(spark, place)
+    return spark
 
 
 def _run(definition: Definition, environment: Mapping[str, str], stopping: Stopping) -> bool:
     """Whether everything is done. The module with the name of the kind runs it."""
-    kind = importlib.import_module(f"{__package__}.{definition.kind}")
-    run: Callable[[Run], bool] = kind.run
+    run: Callable[[Run], bool] = _kind_of(definition).run
+    check_texts(definition)
     access, target_access = access_from(environment), target_access_from(environment)
     tokens = entity_tokens_from(environment)
     conf = spark_conf_from(environment)
     return run(Run(definition, access, stopping, target_access, tokens, conf))
+
+
+def check_texts(definition: Definition) -> None:
+    """OptionError for a text of the definition that cannot be used, found without Spark."""
+    check: Callable[[Definition], None] | None = getattr(_kind_of(definition), "check", None)
+    if check is not None:
+        check(definition)
+
+
+def _kind_of(definition: Definition) -> ModuleType:
+    return importlib.import_module(f"{__package__}.{definition.kind}")
 
 
 def end_with_stdin() -> None:

@@ -13,8 +13,9 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from shardbus_spark.errors import OptionError, ShardbusError
+from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.pipelines.driver import Run
-from shardbus_spark.pipelines.transform import NO_OTHERS, Compute, run_transform
+from shardbus_spark.pipelines.transform import NO_OTHERS, Compute, check_transform, run_transform
 
 MODULE: Final = "shardbus_pipeline_code"
 
@@ -25,6 +26,11 @@ def run(run: Run) -> bool:
     return run_transform(
         run, function_of(Path(definition.text("code")), definition.text("function"))
     )
+
+
+def check(definition: Definition) -> None:
+    """OptionError for texts that cannot be used; the operator's file is run with the pipeline."""
+    check_transform(definition)
 
 
 def function_of(file: Path, name: str) -> Compute:

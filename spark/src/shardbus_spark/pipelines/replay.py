@@ -38,7 +38,12 @@ from shardbus_spark.pipelines.plan import (
     plan_to_text,
     slice_rows,
 )
-from shardbus_spark.pipelines.selection import explained, read_table, selected
+from shardbus_spark.pipelines.selection import (
+    check_selection,
+    explained,
+    read_table,
+    selected,
+)
 from shardbus_spark.pipelines.slice_sink import SliceSink, write_slice
 from shardbus_spark.pipelines.work import ROW, Work
 from shardbus_spark.reading import client_for
@@ -62,6 +67,11 @@ _KEYS: Final = ("partition_key", "message_id")
 def run(run: Run) -> bool:
     """Whether all rows were sent; false if it was stopped earlier."""
     return run_as(Replaying, run)
+
+
+def check(definition: Definition) -> None:
+    """OptionError for a selection that cannot be used, as far as its columns are known."""
+    check_selection(definition)
 
 
 def run_as(kind: type[Replaying], run: Run) -> bool:

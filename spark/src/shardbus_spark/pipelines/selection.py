@@ -15,17 +15,22 @@ from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.rules.columns import RuleColumns
 from shardbus_spark.rules.view import VIEW, with_view
-from shardbus_spark.schema import COLUMNS, EXTRA_COLUMNS, WRITTEN, check_written
+from shardbus_spark.schema import AMQP_COLUMN, COLUMNS, EXTRA_COLUMNS, WRITTEN, check_written
 from shardbus_spark.tables import captured_form, read_captured
 from shardbus_spark.tables.delta import open_delta
-from shardbus_spark.tables.files import files_at
-from shardbus_spark.tables.form import DELTA, DELTA_LOG, ICEBERG, PARQUET
+from shardbus_spark.tables.files import Directory, files_at
+from shardbus_spark.tables.form import DELTA, DELTA_LOG, ICEBERG, PARQUET, SPARK, form_of
+from shardbus_spark.tables.reading import captured_files, has_messages, schema_of
 
 AS_JSON: Final = "json"
 TIME_COLUMN: Final = "enqueued_time"
 JSON_TYPE: Final = "application/json"
 # Columns of a captured table that a message does not have.
 PLACES: Final = ("entity", "date", "hour")
+MESSAGES: Final = (*COLUMNS, AMQP_COLUMN)
+"""The columns of messages on the bus, as pipelines read them."""
+CAPTURED: Final = (*MESSAGES, *PLACES)
+"""The columns of captured messages, as they are read."""
 _ORDER: Final = ("fragment", "sequence_number")
 _MALFORMED: Final = "MALFORMED_CHARACTER_CODING"
 _READABLE: Final = ("timestampNtz", "vacuumProtocolCheck", "v2Checkpoint")
@@ -80,22 +85,81 @@ def _read_delta(spark: SparkSession, path: str) -> DataFrame:
 
 def selected(table: DataFrame, definition: Definition) -> DataFrame:
     """The rows of the time span and condition, as columns of messages, sorted."""
-    chosen = table
-    if definition.text("where"):
-        chosen = met(chosen, definition.text("where"))
-    if definition.text("filters"):
-        chosen = matching(chosen, definition.text("filters"))
     time = _time(table, definition)
+    taken = chosen(table, definition.text("where"), definition.text("filters"))
     if time is not None:
-        chosen = in_span(chosen, time, definition)
+        taken = in_span(taken, time, definition)
     order = [] if time is None else [time]
     order += [named(name) for name in _ORDER if name in table.columns]
     columns = message_columns(table, definition)
     messages = [column.alias(name) for name, column in columns.items()]
     keys = {f"_order_{index}": key for index, key in enumerate(order)}
-    rows = chosen.select(*messages, *(key.alias(name) for name, key in keys.items()))
+    rows = taken.select(*messages, *(key.alias(name) for name, key in keys.items()))
     check_written(rows.drop(*keys).schema)
     return rows.orderBy(*keys).drop(*keys) if keys else rows
+
+
+def known_columns(definition: Definition) -> Sequence[str] | None:
+    """The columns of the table at the definition's path, if they are known without Spark and
+    without asking another machine. OptionError when this machine cannot read the table.
+    """
+    files = files_at(definition.path)
+    if not isinstance(files, Directory):
+        return None
+    form = form_of(files)
+    if form is None:
+        # Perhaps nothing was captured yet.
+        return CAPTURED if definition.text("origin") else None
+    paths = [] if form == SPARK else captured_files(files, form)
+    if not paths or has_messages(files, paths[0]):
+        return CAPTURED
+    return (*schema_of(files, paths[0]).names, *PLACES)
+
+
+def check_where(definition: Definition) -> None:
+    """OptionError for a condition on messages that cannot be used."""
+    if definition.text("where"):
+        parse_condition(definition.text("where"), MESSAGES)
+
+
+def check_selection(definition: Definition) -> None:
+    """OptionError for a condition, a mapping or a time column that cannot be used, as far as the
+    columns are known.
+    """
+    columns = known_columns(definition)
+    if definition.text("where"):
+        parse_condition(definition.text("where"), columns)
+    if columns is None:
+        return
+    check_mapped(definition, columns)
+    check_time(definition, columns)
+
+
+def check_mapped(definition: Definition, columns: Sequence[str]) -> None:
+    """OptionError for a mapping of columns that do not exist."""
+    for target, source in definition.texts("columns").items():
+        if target not in WRITTEN:
+            raise OptionError(
+                f"columns has {target!r}; the columns of a message are {', '.join(WRITTEN)}"
+            )
+        if source and source not in columns:
+            raise OptionError(
+                f"columns maps {target} to {source!r}; the columns of the table are "
+                f"{', '.join(columns)}"
+            )
+
+
+def check_time(definition: Definition, columns: Sequence[str]) -> bool:
+    """Whether the table has the column of times; OptionError when the definition needs it."""
+    name = definition.text("time_column")
+    if name in columns:
+        return True
+    if not definition.text("from") and not definition.text("to") and name == TIME_COLUMN:
+        return False
+    raise OptionError(
+        f"time_column is {name!r}, which the table does not have; its columns are "
+        f"{', '.join(columns)}"
+    )
 
 
 def in_span(table: DataFrame, time: Column, definition: Definition) -> DataFrame:
@@ -110,16 +174,7 @@ def in_span(table: DataFrame, time: Column, definition: Definition) -> DataFrame
 
 def message_columns(table: DataFrame, definition: Definition) -> dict[str, Column]:
     """The expression of each column of a message; OptionError for an invalid one."""
-    for target, source in definition.texts("columns").items():
-        if target not in WRITTEN:
-            raise OptionError(
-                f"columns has {target!r}; the columns of a message are {', '.join(WRITTEN)}"
-            )
-        if source and source not in table.columns:
-            raise OptionError(
-                f"columns maps {target} to {source!r}; the columns of the table are "
-                f"{', '.join(table.columns)}"
-            )
+    check_mapped(definition, table.columns)
     if definition.text("body") == AS_JSON:
         found = {"body": _row_as_json(table), "content_type": F.lit(JSON_TYPE)}
     else:
@@ -156,6 +211,13 @@ def explained(table: DataFrame, definition: Definition, error: PySparkException)
     )
 
 
+def chosen(table: DataFrame, where: str, filters: str) -> DataFrame:
+    """The rows that meet a condition and rules; an empty text leaves nothing out."""
+    if where:
+        table = met(table, where)
+    return matching(table, filters) if filters else table
+
+
 def met(table: DataFrame, where: str) -> DataFrame:
     """The rows that meet a condition; OptionError for an unsupported one."""
     condition = column_of(parse_condition(where, table.columns))
@@ -172,15 +234,9 @@ def matching(table: DataFrame, filters: str) -> DataFrame:
 
 
 def _time(table: DataFrame, definition: Definition) -> Column | None:
-    name = definition.text("time_column")
-    if name in table.columns:
-        return named(name).cast("timestamp")
-    if not definition.text("from") and not definition.text("to") and name == TIME_COLUMN:
+    if not check_time(definition, table.columns):
         return None
-    raise OptionError(
-        f"time_column is {name!r}, which the table does not have; its columns are "
-        f"{', '.join(table.columns)}"
-    )
+    return named(definition.text("time_column")).cast("timestamp")
 
 
 def _check_known(columns: Sequence[str]) -> None:

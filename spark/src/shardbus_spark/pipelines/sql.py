@@ -16,11 +16,12 @@ from shardbus_spark.conditions.parser import VIEW, parse_query
 from shardbus_spark.conditions.tree import Query
 from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.pipelines.driver import Run
-from shardbus_spark.pipelines.streaming import SOURCE_COLUMNS
+from shardbus_spark.pipelines.selection import MESSAGES
 from shardbus_spark.pipelines.transform import (
     JSON,
     NO_OTHERS,
     Compute,
+    check_transform,
     run_transform,
     views_of,
 )
@@ -30,16 +31,16 @@ SPARK: Final = "spark"
 
 def run(run: Run) -> bool:
     """Whether everything was done; false if it was stopped earlier."""
-    check_query(run.definition)
     return run_transform(run, query_of(run.definition))
 
 
-def check_query(definition: Definition) -> None:
-    """OptionError for a query that cannot be used, as far as it can be read without Spark."""
+def check(definition: Definition) -> None:
+    """OptionError for texts that cannot be used, as far as they can be read without Spark."""
+    check_transform(definition)
     if definition.text("dialect") != SPARK:
         json = (JSON,) if definition.text("json_schema") else ()
         views = [VIEW, *views_of(definition)]
-        parse_query(definition.text("query"), (*SOURCE_COLUMNS, *json), views)
+        parse_query(definition.text("query"), (*MESSAGES, *json), views)
 
 
 def query_of(definition: Definition) -> Compute:

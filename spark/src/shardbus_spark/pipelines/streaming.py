@@ -15,18 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shardbus_spark.conditions.parser import parse_condition
 from shardbus_spark.options import BROWSE, CONSUME
 from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.pipelines.driver import Run, Stopping
 from shardbus_spark.pipelines.events import Teller, say
-from shardbus_spark.pipelines.selection import matching, met
-from shardbus_spark.schema import AMQP_COLUMN, COLUMNS
+from shardbus_spark.pipelines.selection import chosen
 
 BATCH_END_S: Final = 15.0
 LAST_WORD_S: Final = 5.0
-SOURCE_COLUMNS: Final = (*COLUMNS, AMQP_COLUMN)
-"""The columns that the options of `source_options` ask for."""
 _LOOK_S: Final = 1
 _POLL_S: Final = 0.2
 
@@ -49,7 +45,6 @@ def run_stream(
     runs.
     """
     definition, stopping = run.definition, run.stopping
-    check_where(definition)
     # Java takes long to start, and a query that has never begun has no claims.
     stopping.ends_at_once = not has_begun
     say({"event": "starting"})
@@ -75,14 +70,6 @@ def run_stream(
     finally:
         spark.stop()
     return not is_told
-
-
-def check_where(definition: Definition) -> None:
-    """OptionError for a condition that cannot be used, before Spark is started for it: a driver
-    that fails is started again and again.
-    """
-    if definition.text("where"):
-        parse_condition(definition.text("where"), SOURCE_COLUMNS)
 
 
 def source_options(definition: Definition, access: Mapping[str, str]) -> dict[str, str]:
@@ -112,11 +99,7 @@ def source(
     """The messages of the entity, or of another one, that meet the conditions of the definition."""
     stream = spark.readStream.format("shardbus").options(**options)
     rows = stream.load(entity or definition.entity)
-    if definition.text("where"):
-        rows = met(rows, definition.text("where"))
-    if definition.text("filters"):
-        rows = matching(rows, definition.text("filters"))
-    return rows
+    return chosen(rows, definition.text("where"), definition.text("filters"))
 
 
 def started(writer: DataStreamWriter, definition: Definition, is_once: bool) -> StreamingQuery:

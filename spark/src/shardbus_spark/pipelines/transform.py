@@ -24,6 +24,7 @@ from shardbus_spark.pipelines.compacting import compacting
 from shardbus_spark.pipelines.definition import Definition
 from shardbus_spark.pipelines.driver import Run
 from shardbus_spark.pipelines.events import say
+from shardbus_spark.pipelines.selection import check_where
 from shardbus_spark.pipelines.streaming import run_stream, source, started
 from shardbus_spark.pipelines.targets import has_numbers, table_path, target_files
 from shardbus_spark.schema import WRITTEN, check_written
@@ -54,10 +55,6 @@ def run_transform(run: Run, compute: Compute) -> bool:
     """Whether everything was done; false if it was stopped earlier."""
     definition = run.definition
     check_target(definition)
-    # Before Spark is started, like the target.
-    views_of(definition)
-    if definition.text("json_schema"):
-        parse_schema(definition.text("json_schema"))
     return run_stream(
         run,
         lambda spark, options, is_once: start_transform(
@@ -66,6 +63,14 @@ def run_transform(run: Run, compute: Compute) -> bool:
         has_begun=_has_begun(definition),
         beside=None if definition.text("target") else compacting(definition, say),
     )
+
+
+def check_transform(definition: Definition) -> None:
+    """OptionError for texts that cannot be used."""
+    check_where(definition)
+    views_of(definition)
+    if definition.text("json_schema"):
+        parse_schema(definition.text("json_schema"))
 
 
 def start_transform(

@@ -7,18 +7,19 @@ of equal length are not distinguished: rows of the bus have their numbers and ti
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as compute
 
 _MASK: Final = (1 << 64) - 1
-_SEED: Final = pa.scalar(0x9E3779B97F4A7C15, pa.uint64())
-_FACTOR: Final = pa.scalar(0xBF58476D1CE4E5B9, pa.uint64())
-_HALF: Final = pa.scalar(32, pa.uint64())
-_LOW: Final = pa.scalar(0xFFFFFFFF, pa.uint64())
+_SEED: Final = 0x9E3779B97F4A7C15
+_FACTOR: Final = 0xBF58476D1CE4E5B9
+_HALF: Final = 32
+_LOW: Final = 0xFFFFFFFF
 # In place of a missing value.
-_MISSING: Final = pa.scalar(0x94D049BB133111EB, pa.uint64())
+_MISSING: Final = 0x94D049BB133111EB
 
 if TYPE_CHECKING:
     Numbers = pa.ChunkedArray[pa.Scalar[pa.DataType]]
@@ -72,6 +73,13 @@ def _sum(numbers: Numbers) -> int:
     return total
 
 
-def _called(function: str, *arguments: Numbers | pa.UInt64Scalar) -> Numbers:
-    result: Numbers = compute.call_function(function, list(arguments))
+def _called(function: str, *arguments: Numbers | int) -> Numbers:
+    given = [_scalar(each) if isinstance(each, int) else each for each in arguments]
+    result: Numbers = compute.call_function(function, given)
     return result
+
+
+@cache
+def _scalar(number: int) -> pa.UInt64Scalar:
+    """Not made when the module is loaded: Arrow would load pandas for it, which takes a second."""
+    return pa.scalar(number, pa.uint64())

@@ -53,12 +53,12 @@ def read_captured(spark: SparkSession, path: str) -> DataFrame:
     paths = captured_files(files, form)
     if not paths:
         return spark.createDataFrame([], captured_schema())
-    if not _has_messages(files, paths[0]):
+    if not has_messages(files, paths[0]):
         reader = spark.read
     return reader.option("basePath", files.location).parquet(*paths)
 
 
-def _has_messages(files: Files, path: str) -> bool:
+def has_messages(files: Files, path: str) -> bool:
     """Whether its rows are messages; the table of a transform has other columns, in all files."""
     names = set(schema_of(files, path).names)
     return set(COLUMNS) <= names <= {*COLUMNS, *EXTRA_COLUMNS}

@@ -1,7 +1,7 @@
-"""Runs one triage: reads dead letters, writes them with their groups, the report and the page.
+"""Runs one triage: reads dead letters, writes them with their groups, the page and the report.
 
-Everything goes to the directory `out` of the job: `letters` (Parquet, a row for each letter),
-`report.json` and `report.html`.
+Everything goes to the directory or URL `out` of the job: `letters` (Parquet, a row for each
+letter), `report.html`, and last `report.json`: where it is, everything is.
 """
 
 from __future__ import annotations
@@ -16,10 +16,19 @@ from pathlib import Path
 from typing import Final
 
 from shardbus_spark.errors import OptionError
-from shardbus_spark.pipelines.driver import ENDS_WITH_STDIN, access_from, end_with_stdin
+from shardbus_spark.pipelines.driver import (
+    ENDS_WITH_STDIN,
+    access_from,
+    end_with_stdin,
+    open_session,
+    spark_conf_from,
+)
+from shardbus_spark.triage.job import Job, job_in
 
 USAGE: Final = "usage: python -m shardbus_spark.triage [--ends-with-stdin] JOB.json\n"
-_MEMBERS: Final = frozenset({"entities", "filters", "out", "spark_master"})
+LETTERS: Final = "letters"
+PAGE: Final = "report.html"
+REPORT: Final = "report.json"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -33,45 +42,42 @@ def main(arguments: Sequence[str]) -> int:
     from shardbus_spark.pipelines.events import error_text, say
 
     try:
-        _run(_job(Path(files[0])))
+        letters, groups = _run(job_in(Path(files[0])))
     except OptionError as error:
         say({"event": "failed", "error": error_text(error)})
         return 2
     except Exception as error:  # noqa: BLE001 - Spark's own and Java's; shown to the user
         say({"event": "failed", "error": error_text(error)})
         return 1
+    say({"event": "report", "letters": letters, "groups": groups})
     say({"event": "finished"})
     return 0
 
 
-def _job(file: Path) -> dict[str, object]:
-    try:
-        found = json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise OptionError(f"the job {file} cannot be read: {error}") from error
-    if not isinstance(found, dict) or not {"entities", "out"} <= found.keys() <= _MEMBERS:
-        raise OptionError(f"a job has the members {', '.join(sorted(_MEMBERS))}")
-    if not found["entities"]:
-        raise OptionError("entities is empty: name a queue or a subscription")
-    return found
-
-
-def _run(job: dict[str, object]) -> None:
-    import shardbus_spark
+def _run(job: Job) -> tuple[int, int]:
+    """How many letters there are, and how many groups."""
+    from shardbus_spark.tables.files import files_at
     from shardbus_spark.triage.grouping import letters_of
     from shardbus_spark.triage.page import page_of
     from shardbus_spark.triage.report import report_of
 
-    entities = job["entities"]
-    assert isinstance(entities, list)
-    out = Path(str(job["out"]))
-    spark = shardbus_spark.session("shardbus triage", master=str(job.get("spark_master") or ""))
-    kept = str(out / "letters")
-    # Read once, so that the report and later work on a group are about the same letters.
-    access, filters = access_from(os.environ), str(job.get("filters") or "")
-    letters_of(spark, access, entities, filters).write.mode("overwrite").parquet(kept)
-    letters = spark.read.parquet(kept)
-    report = report_of(letters, entities, datetime.now(UTC))
-    (out / "report.html").write_text(page_of(report), encoding="utf-8")
-    (out / "report.json").write_text(json.dumps(report), encoding="utf-8")
-    spark.stop()
+    out = files_at(job.out)
+    if out is None:
+        raise OptionError(f"{job.out} is neither a directory nor in a known object store")
+    # A report of before would be about other letters than those that are written now.
+    out.remove([REPORT])
+    spark = open_session(
+        "shardbus triage", job.spark_master, spark_conf_from(os.environ), [job.out]
+    )
+    try:
+        kept = f"{out.location}/{LETTERS}"
+        # Read once, so that the report and later work on a group are about the same letters.
+        letters_of(spark, access_from(os.environ), job).write.mode("overwrite").parquet(kept)
+        report = report_of(spark.read.parquet(kept), job.entities, datetime.now(UTC))
+        report["selection"] = job.selection
+        for name, text in ((PAGE, page_of(report)), (REPORT, json.dumps(report))):
+            known = out.read(name)
+            out.replace(name, text.encode(), "" if known is None else known.version)
+    finally:
+        spark.stop()
+    return report["letters"], report["group_count"]

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from shardbus_spark.pipelines.selection import matching
+from shardbus_spark.pipelines.selection import chosen
 from shardbus_spark.schema import COLUMNS, message_schema
+from shardbus_spark.triage.job import Job
 from shardbus_spark.triage.masking import MASKED_CHARACTERS_MAX, masked
 from shardbus_spark.triage.shapes import excerpt_of, shape_of, shortened, visible
 
@@ -37,21 +38,18 @@ _ROWS: Final = StructType(
 )
 
 
-def letters_of(
-    spark: SparkSession, access: Mapping[str, str], entities: Sequence[str], filters: str = ""
-) -> DataFrame:
-    """The dead letters of these queues and subscriptions, each with its group. They are browsed:
-    receivers are not affected. `filters` are rules, as the bus makes them portable.
+def letters_of(spark: SparkSession, access: Mapping[str, str], job: Job) -> DataFrame:
+    """The dead letters of the job, each with its group. They are browsed: receivers are not
+    affected.
     """
     plain = StructType([StructField(name, COLUMNS[name], True) for name in _READ])
-    # Rules may use every column, and only the message has the types of properties.
-    schema = message_schema(includes_amqp=True) if filters else plain
+    # Conditions may use every column, and only the message has the types of properties.
+    schema = message_schema(includes_amqp=True) if job.where or job.filters else plain
     reader = spark.read.format("shardbus").options(**access).schema(schema)
     frames: list[DataFrame] = []
-    for entity in entities:
-        rows = reader.load(entity + DEAD_LETTERS)
-        chosen = matching(rows, filters).select(*_READ) if filters else rows
-        frames.append(grouped(chosen.withColumn("entity", F.lit(entity))))
+    for entity in job.entities:
+        rows = chosen(reader.load(entity + DEAD_LETTERS), job.where, job.filters).select(*_READ)
+        frames.append(grouped(rows.withColumn("entity", F.lit(entity))))
     return reduce(DataFrame.unionByName, frames)
 
 

@@ -49,6 +49,8 @@ class Report(TypedDict):
     """Moments are those at which the messages were enqueued, in UTC."""
 
     version: int
+    # The same for reports on the same letters.
+    selection: str
     entities: list[str]
     made_at: str
     letters: int
@@ -74,6 +76,7 @@ def report_of(letters: DataFrame, entities: Sequence[str], now: datetime) -> Rep
     over_time = _over_time(letters, groups, step_s, starts)
     return {
         "version": VERSION,
+        "selection": "",
         "entities": list(entities),
         "made_at": moment(now.timestamp()),
         "letters": total[0],

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from shardbus.app.pipelines.capture import Capture, named_capture
 from shardbus.app.pipelines.paths import checked_path
 from shardbus.app.pipelines.replay import PIPELINE_CHARACTERS_MAX, Rate
+from shardbus.app.pipelines.selecting import Selecting
 from shardbus.app.pipelines.span import FROM, TO, Since, Until, checked_span
 from shardbus.app.pipelines.task import ENTITY_CHARACTERS_MAX, Task, option
 from shardbus.core.errors import NOT_ALLOWED, Refused
@@ -25,7 +26,7 @@ from shardbus.gateway.http.server.refusal import invalid, shown
 
 
 @final
-class Backfill(Task, kw_only=True, frozen=True):
+class Backfill(Selecting, kw_only=True, frozen=True):
     """History of a topic to one subscription."""
 
     kind: Literal["backfill"]
@@ -58,10 +59,19 @@ class Backfill(Task, kw_only=True, frozen=True):
     rate_max: Rate = 0
 
     keeps_work: ClassVar[bool] = True
-    for_people: ClassVar[tuple[str, ...]] = ("from_pipeline", "while_receiving")
+    for_people: ClassVar[tuple[str, ...]] = (
+        "from_pipeline",
+        "while_receiving",
+        *Selecting.for_people,
+    )
     computed: ClassVar[Mapping[str, str]] = {
-        "topic_created": "When the topic was created: earlier rows are of another one."
+        **Selecting.computed,
+        "topic_created": "When the topic was created: earlier rows are of another one.",
     }
+
+    @property
+    def filled_entity(self) -> str:
+        return self.entity
 
     @property
     def opened_entity(self) -> str:
@@ -82,7 +92,7 @@ class Backfill(Task, kw_only=True, frozen=True):
         since, until = checked_span(self.since, self.until)
         # A stored definition has the path of its capture, and a driver would read any other.
         path = checked_path(self.path) if self.path else ""
-        return replace(self, path=path, since=since, until=until)
+        return replace(self, path=path, since=since, until=until).with_plain_selection()
 
     def sourced(self, known: Task | None, find: Callable[[str], Task | None]) -> Self:
         if isinstance(known, Backfill) and known.from_pipeline == self.from_pipeline:
@@ -95,6 +105,7 @@ class Backfill(Task, kw_only=True, frozen=True):
         return replace(self, path=source.path, format=source.format, archive=source.entity)
 
     def check_entity(self, places: EntityPlaces) -> None:
+        self.filters(places)
         subscription = self._subscription(places)
         topic = subscription.topic_name()
         if _topic_of(self.archive).lower() != topic.lower():
@@ -120,7 +131,8 @@ class Backfill(Task, kw_only=True, frozen=True):
     def compute(self, places: EntityPlaces, code_dir: str = "") -> dict[str, str]:
         topic = places.bus.namespace.topic(self._subscription(places).topic_name())
         created = datetime.fromtimestamp(topic.created_at_ms / 1000, UTC)
-        return {"topic_created": created.isoformat(timespec="milliseconds")}
+        moment = created.isoformat(timespec="milliseconds")
+        return {**super().compute(places, code_dir), "topic_created": moment}
 
     def _subscription(self, places: EntityPlaces) -> Entity:
         found = places.target(self.entity).subscription

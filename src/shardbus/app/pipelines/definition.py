@@ -16,6 +16,7 @@ from shardbus.app.pipelines.python import Python
 from shardbus.app.pipelines.replay import Replay
 from shardbus.app.pipelines.sql import Sql
 from shardbus.app.pipelines.task import Task
+from shardbus.app.pipelines.triage import Triage
 from shardbus.gateway.http.document import KindReader, components, inlined_members
 from shardbus.gateway.http.server.refusal import invalid, shown
 
@@ -29,6 +30,7 @@ KINDS: Final[dict[str, type[Task]]] = {
     "sql": Sql,
     "python": Python,
     "lifecycle": Lifecycle,
+    "triage": Triage,
 }
 """The kinds of pipelines; the first is the default."""
 

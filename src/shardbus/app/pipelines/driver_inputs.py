@@ -20,7 +20,10 @@ from shardbus.app.server.settings import Settings
 from shardbus.broker.access.sas import mint_token
 from shardbus.core.namespace.address import parse_address
 
-PROGRAM: Final = (sys.executable, "-m", "shardbus_spark.pipelines", "--ends-with-stdin")
+MODULE: Final = (sys.executable, "-m", "shardbus_spark.pipelines")
+PROGRAM: Final = (*MODULE, "--ends-with-stdin")
+CHECK: Final = (*MODULE, "--check")
+"""Reads a definition from its standard input, and reports mistakes in its texts."""
 LIBRARIES: Final = ("shardbus_spark", "pyspark", "pyarrow")
 TOKEN_S: Final = 24 * 3600
 # A driver gets a new token well before the present one expires.
@@ -47,11 +50,7 @@ class DriverAccess:
         but with a token for each of its entities and one day.
         """
         task = definition.task
-        kept = {
-            name: value
-            for name, value in inherited.items()
-            if not name.startswith(ENVIRONMENT_PREFIX)
-        }
+        kept = without_settings(inherited)
         own = {
             "SHARDBUS_FLIGHT_URL": self.url,
             "SHARDBUS_TOKEN": self._token(task.opened_entity, now_ms),
@@ -74,6 +73,15 @@ class DriverAccess:
     def _token(self, entity: str, now_ms: int) -> str:
         scope = f"sb://localhost/{entity}"
         return mint_token(scope, self.key_name, self.key, now_ms // 1000 + TOKEN_S)
+
+
+def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without the settings of the bus, which may contain the key."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(ENVIRONMENT_PREFIX)
+    }
 
 
 def access_to_lane(settings: Settings, key_name: str) -> DriverAccess:

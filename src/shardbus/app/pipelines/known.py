@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import PurePosixPath
 from typing import Final, Protocol, final
 from uuid import uuid4
@@ -25,6 +25,14 @@ log = logging.getLogger(__name__)
 PIPELINES_MAX: Final = 64
 # A fraction of the lease of a reader, 10 minutes.
 HOLD_S: Final = 60.0
+
+
+CheckTexts = Callable[[Definition], Awaitable[None]]
+"""Refuses a definition with a mistake in a text that only the driver can read."""
+
+
+async def check_no_texts(definition: Definition) -> None:
+    """Leaves everything to the driver."""
 
 
 class Entities(Protocol):
@@ -112,6 +120,21 @@ def do_collide(mine: str, theirs: str) -> bool:
     """
     pairs = zip(PurePosixPath(mine).parts, PurePosixPath(theirs).parts, strict=False)
     return bool(mine and theirs) and all(one == other for one, other in pairs)
+
+
+def check_fills_alone(definition: Definition, running: Iterable[Definition]) -> None:
+    """Refused while another pipeline fills the same subscription: numbers of one would make the bus
+    drop earlier ones of the other.
+    """
+    mine = definition.task.filled_entity.lower()
+    for other in running:
+        is_other = other.name != definition.name
+        if mine and is_other and other.task.filled_entity.lower() == mine:
+            raise Refused(
+                NOT_ALLOWED,
+                f"Pipeline {other.name} fills {definition.task.filled_entity}: start "
+                f"{definition.name} when it has finished, or stop it.",
+            )
 
 
 async def hold_all(entities: Entities, resting: Iterable[Definition]) -> None:

@@ -20,11 +20,15 @@ from shardbus.app.pipelines.driver_keeper import (
 from shardbus.app.pipelines.hours import hours_of
 from shardbus.app.pipelines.known import (
     HOLD_S,
+    CheckTexts,
     Entities,
     KnownPipelines,
+    check_fills_alone,
+    check_no_texts,
     check_unclaimed,
     hold_all,
 )
+from shardbus.app.pipelines.letter_reports import report_of
 from shardbus.app.pipelines.report import Report
 from shardbus.app.pipelines.shelf import Intent, Shelf
 from shardbus.app.pipelines.task import Task
@@ -35,6 +39,7 @@ from shardbus.core.errors import (
     Unavailable,
 )
 from shardbus.gateway.http.api.documents import PipelineHours
+from shardbus.gateway.http.api.letter_report import PipelineReport
 from shardbus.gateway.http.observing.readers import Follower
 
 log = logging.getLogger(__name__)
@@ -62,15 +67,17 @@ class KeptPipelines:
         *,
         locate: Callable[[str], str],
         forget: Callable[[Definition], None],
+        check_texts: CheckTexts = check_no_texts,
         restart_ms: int = RESTART_MS,
     ) -> None:
         """`locate` returns the location of a definition's path, `forget` removes what a driver
-        left.
+        left, and `check_texts` refuses a new definition with a mistake.
         """
         self._entities = entities
         self._shelf = shelf
         self._locate = locate
         self._forget = forget
+        self._check_texts = check_texts
         self._restart_ms = restart_ms
         self._launcher: Launcher | None = None
         self._missing: Callable[[], str] = lambda: "the bus has not begun to serve"
@@ -169,6 +176,10 @@ class KeptPipelines:
 
     async def create(self, name: str, wanted: Task) -> Shown:
         asked = read_definition(name, wanted)
+        definition, is_new = self._known.settled(asked)
+        if is_new:
+            # It takes a second, in which others are started and stopped.
+            await self._check_texts(definition)
         async with self._changing:
             definition, is_new = self._known.settled(asked)
             if is_new:
@@ -196,6 +207,7 @@ class KeptPipelines:
     async def _start_later(self, definition: Definition) -> None:
         """Start the pipeline when the bus, which is being set up, serves."""
         self._entities.check(definition)
+        check_fills_alone(definition, map(self._found, self._wanted))
         await self._write(definition, Intent.RUN)
         self._wanted.add(definition.name)
 
@@ -242,6 +254,9 @@ class KeptPipelines:
     async def hours(self, name: str) -> PipelineHours:
         return await hours_of(self._known.found(name), self._locate)
 
+    async def report(self, name: str, *, has_page: bool = False) -> PipelineReport:
+        return await report_of(self._known.found(name), self._locate, has_page=has_page)
+
     def log(self, name: str) -> list[str]:
         self._found(name)
         keeper = self._keepers.get(name)
@@ -281,6 +296,8 @@ class KeptPipelines:
             raise Refused(
                 QUOTA_EXCEEDED, f"{RUNNING_MAX} pipelines are running, the maximum: stop one first."
             )
+        alive = [name for name, keeper in self._keepers.items() if keeper.is_alive]
+        check_fills_alone(definition, map(self._found, alive))
         self._entities.check(definition)
 
     async def _write(self, definition: Definition, intent: Intent) -> None:

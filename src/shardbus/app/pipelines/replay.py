@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self, final
 
 from msgspec import UNSET, Meta, defstruct, field
@@ -97,6 +97,15 @@ class Replay(Selecting, kw_only=True, frozen=True):
     keeps_work: ClassVar[bool] = True
     # The driver gets the location of the data instead.
     for_people: ClassVar[tuple[str, ...]] = ("from_pipeline", *Selecting.for_people)
+    computed: ClassVar[Mapping[str, str]] = {
+        **Selecting.computed,
+        "origin": "captured: the table is that of a capture, perhaps of one that has not begun.",
+    }
+
+    @property
+    def has_texts(self) -> bool:
+        is_mapped = self.columns != Columns() or self.time_column != TIME_COLUMN
+        return bool(self.where) or is_mapped
 
     def checked(self, name: str) -> Self:
         since, until = checked_span(self.since, self.until)
@@ -125,6 +134,10 @@ class Replay(Selecting, kw_only=True, frozen=True):
         if self.path not in ("", source.path) or self.format not in ("", source.format):
             raise invalid("from_pipeline determines path and format: leave these out.")
         return replace(self, path=source.path, format=source.format)
+
+    def compute(self, places: EntityPlaces, code_dir: str = "") -> dict[str, str]:
+        origin = "captured" if self.from_pipeline else ""
+        return {**super().compute(places, code_dir), "origin": origin}
 
     def check_entity(self, places: EntityPlaces) -> None:
         places.sendable(self.entity)

@@ -59,7 +59,7 @@ class Report:
                 self._advance(event)
             case "finished":
                 self.is_finished = True
-            case ("compaction" | "figures") as work:
+            case ("compaction" | "figures" | "report") as work:
                 members = (f"{name} {event[name]}" for name in event if name != "event")
                 self.hear(f"{work}: {', '.join(members)}")
             case "waiting":

@@ -62,6 +62,10 @@ class Selecting(Task, kw_only=True, frozen=True):
     }
 
     @property
+    def has_texts(self) -> bool:
+        return bool(self.where)
+
+    @property
     def selects(self) -> bool:
         """Whether it leaves anything out."""
         return bool(self.where or self.rule or self.like_subscription)

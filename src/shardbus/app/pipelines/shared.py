@@ -26,12 +26,16 @@ from shardbus.app.pipelines.driver_keeper import (
 from shardbus.app.pipelines.hours import hours_of
 from shardbus.app.pipelines.known import (
     HOLD_S,
+    CheckTexts,
     Entities,
     KnownPipelines,
+    check_fills_alone,
+    check_no_texts,
     check_unclaimed,
     exists,
     hold_all,
 )
+from shardbus.app.pipelines.letter_reports import report_of
 from shardbus.app.pipelines.pipelines import RESTART_MS, Launcher, Shown
 from shardbus.app.pipelines.report import Report
 from shardbus.app.pipelines.shelf import Intent
@@ -39,6 +43,7 @@ from shardbus.app.pipelines.task import Task
 from shardbus.broker.fragment.storage import Worker
 from shardbus.core.errors import NOT_ALLOWED, Refused, Unavailable
 from shardbus.gateway.http.api.documents import PipelineHours
+from shardbus.gateway.http.api.letter_report import PipelineReport
 from shardbus.gateway.http.observing.readers import Follower
 from shardbus.stores.base.leased import LeasedHead, LeasedRow, LeasedTable
 
@@ -67,14 +72,16 @@ class SharedPipelines:
         *,
         locate: Callable[[str], str],
         forget: Callable[[Definition], None],
+        check_texts: CheckTexts = check_no_texts,
         restart_ms: int = RESTART_MS,
     ) -> None:
         """`worker` makes the calls of the table; `owner` is a name that no other process has, or
-        had.
+        had. `check_texts` refuses a new definition with a mistake.
         """
         self._entities = entities
         self._locate = locate
         self._forget = forget
+        self._check_texts = check_texts
         self._restart_ms = restart_ms
         self._known = KnownPipelines(entities)
         self._rows: dict[str, LeasedRow] = {}
@@ -175,6 +182,11 @@ class SharedPipelines:
         async with self._changing:
             await self._read()
             definition, is_new = self._known.settled(asked)
+        if is_new:
+            await self._check_texts(definition)
+        async with self._changing:
+            await self._read()
+            definition, is_new = self._known.settled(asked)
             document = json.dumps(definition.to_document())
             if is_new and not await self._tenancy.ask(
                 lambda: self._table.add(name, document, Intent.REST)
@@ -193,8 +205,29 @@ class SharedPipelines:
                 )
             if self._rows[name].intent != Intent.RUN:
                 self._entities.check(definition)
-                await self._intend(name, Intent.RUN)
+                await self._run_alone(definition)
         return self.show(name)
+
+    async def _run_alone(self, definition: Definition) -> None:
+        """Refused when another pipeline fills the same subscription, also when another node starts
+        it at this moment: then neither is started.
+        """
+        check_fills_alone(definition, self._to_run())
+        before = Intent(self._rows[definition.name].intent)
+        await self._intend(definition.name, Intent.RUN)
+        try:
+            check_fills_alone(definition, self._to_run())
+        except Refused:
+            await self._intend(definition.name, before)
+            raise
+
+    def _to_run(self) -> list[Definition]:
+        """Those that run, or that some node is going to run."""
+        return [
+            self._known.all[name]
+            for name, row in self._rows.items()
+            if row.intent in _RUNNING or (row.owner and row.intent != Intent.FINISHED)
+        ]
 
     async def stop(self, name: str, *, is_finishing: bool = False) -> Shown:
         async with self._changing:
@@ -232,6 +265,9 @@ class SharedPipelines:
 
     async def hours(self, name: str) -> PipelineHours:
         return await hours_of(self._known.found(name), self._locate)
+
+    async def report(self, name: str, *, has_page: bool = False) -> PipelineReport:
+        return await report_of(self._known.found(name), self._locate, has_page=has_page)
 
     def log(self, name: str) -> list[str]:
         self._known.found(name)

@@ -40,6 +40,10 @@ class Sql(Transform, kw_only=True, frozen=True):
         "dialect": f"{SPARK}: the query is text for Spark; otherwise it is parsed by the driver.",
     }
 
+    @property
+    def has_texts(self) -> bool:
+        return True
+
     def checked(self, name: str) -> Self:
         made = super().checked(name)
         query = made.query.strip().rstrip(";").strip()

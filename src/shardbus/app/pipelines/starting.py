@@ -9,6 +9,7 @@ from typing import Final, final
 
 from shardbus.app.pipelines.definition import Definition
 from shardbus.app.pipelines.driver_inputs import (
+    CHECK,
     PROGRAM,
     RENEW_MS,
     access_to_lane,
@@ -17,12 +18,14 @@ from shardbus.app.pipelines.driver_inputs import (
     job,
     location,
     missing_libraries,
+    without_settings,
 )
 from shardbus.app.pipelines.driver_keeper import Launch
 from shardbus.app.pipelines.entities import BusEntities
 from shardbus.app.pipelines.pipelines import KeptPipelines
 from shardbus.app.pipelines.shared import SharedPipelines
 from shardbus.app.pipelines.shelf import Shelf
+from shardbus.app.pipelines.text_check import TextCheck
 from shardbus.app.server.settings import Settings
 from shardbus.broker.bus import Bus
 from shardbus.broker.fragment.storage import Worker
@@ -59,6 +62,8 @@ class PipelineChild:
         self._places = EntityPlaces(bus, HttpCounts(), None)
         self._shelf = Shelf(settings.data_dir / DIRECTORY)
         self._share = share
+        environment = partial(without_settings, inherited_environment())
+        self._text_check = TextCheck(CHECK, environment, self._job)
         self.kept: KeptPipelines | SharedPipelines = (
             self._own() if share is None else self._shared(share)
         )
@@ -70,6 +75,7 @@ class PipelineChild:
             self._shelf,
             locate=lambda path: location(settings, path),
             forget=lambda definition: forget_work(settings, definition),
+            check_texts=self._check_texts,
         )
 
     def _shared(self, share: PipelineShare) -> SharedPipelines:
@@ -88,6 +94,7 @@ class PipelineChild:
             share.owner,
             locate=lambda path: location(settings, path),
             forget=lambda definition: forget_work(settings, definition),
+            check_texts=self._check_texts,
         )
 
     def problems(self) -> list[str]:
@@ -107,12 +114,20 @@ class PipelineChild:
         else:
             await kept.run(self._launch, missing)
 
+    async def _check_texts(self, definition: Definition) -> None:
+        """Without the connector nothing can be checked, nor started."""
+        if not missing_libraries():
+            await self._text_check(definition)
+
+    def _job(self, definition: Definition) -> dict[str, object]:
+        computed = definition.task.compute(self._places, self._settings.pipeline_code)
+        return job(self._settings, definition, computed)
+
     def _launch(self, definition: Definition) -> Launch:
         root = self._bus.namespace.settings.root_rule
         access = access_to_lane(self._settings, root.name)
         now_ms = self._bus.clock.now_ms()
-        computed = definition.task.compute(self._places, self._settings.pipeline_code)
-        file = self._shelf.put_job(definition.name, job(self._settings, definition, computed))
+        file = self._shelf.put_job(definition.name, self._job(definition))
         return Launch(
             [*PROGRAM, str(file)],
             access.environment(definition, inherited_environment(), now_ms),

@@ -96,8 +96,23 @@ class Task(Body, kw_only=True, frozen=True):
         return ""
 
     @property
+    def filled_entity(self) -> str:
+        """The subscription that no other pipeline may fill at the same time; empty without one."""
+        return ""
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether it has texts that only the driver can read."""
+        return False
+
+    @property
     def figures_path(self) -> str:
         """The path where figures of hours are kept; empty when there are none."""
+        return ""
+
+    @property
+    def reports_path(self) -> str:
+        """The path where reports on dead letters are kept; empty when there are none."""
         return ""
 
     def reader(self, name: str) -> str:

@@ -90,6 +90,10 @@ class Transform(Streaming, kw_only=True, frozen=True):
     def more_entities(self) -> tuple[str, ...]:
         return tuple(views_of(self.entities).values())
 
+    @property
+    def has_texts(self) -> bool:
+        return bool(self.where or self.json_schema)
+
     def checked(self, name: str) -> Self:
         self.check_stream()
         made = replace(

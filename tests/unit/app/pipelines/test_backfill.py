@@ -1,5 +1,7 @@
 """Backfills: which subscription can be filled from which capture (P5)."""
 
+import asyncio
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,6 +10,8 @@ import pytest
 from shardbus.app.pipelines.backfill import Backfill
 from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import Definition, definition_from
+from shardbus.app.pipelines.driver_keeper import Launch
+from shardbus.app.pipelines.pipelines import KeptPipelines
 from shardbus.app.pipelines.shelf import Intent, Shelf
 from shardbus.app.pipelines.task import Task
 from shardbus.core.errors import INVALID_ARGUMENT, NOT_ALLOWED, NOT_FOUND, ErrorKind
@@ -15,6 +19,7 @@ from shardbus.core.namespace.entity import EntitySpec
 from shardbus.gateway.http.api.places import EntityPlaces
 from shardbus.gateway.http.server.counts import HttpCounts
 from tests.support.refusals import refusal_of
+from tests.unit.app.pipelines.test_pipelines import GOES_ON, LONG_MS, WAIT_S, _until
 from tests.unit.broker.news import sql_rule
 from tests.unit.gateway.http.web import Web
 
@@ -155,3 +160,80 @@ def test_what_cannot_be_filled_is_refused(
 ) -> None:
     with refusal_of(kind):
         backfill(entity, source).check_entity(places(web))
+
+
+def test_a_rule_selects_what_is_filled_in(web: Web) -> None:
+    """P5: as for every kind, besides the rules of the subscription."""
+    given = {"name": "fill", "kind": "backfill", "entity": LATE, "from_pipeline": "archive"}
+    made = definition_from({**given, "rule": " amount > 1 ", "where": "subject = 'a'"}).task
+    sourced = made.sourced(None, captures)
+
+    sourced.check_entity(places(web))
+
+    assert '"amount"' in sourced.compute(places(web))["filters"]
+    assert sourced.has_texts and not backfill().has_texts
+    with refusal_of(INVALID_ARGUMENT, "column 9"):
+        wrong = definition_from({**given, "rule": "amount >"}).task
+        wrong.sourced(None, captures).check_entity(places(web))
+
+
+class Anything:
+    """Every entity is there, and nothing is claimed."""
+
+    def check(self, definition: Definition) -> None:
+        pass
+
+    async def hold_claims(self, definition: Definition) -> int:
+        return 0
+
+    async def drop_reader(self, definition: Definition) -> None:
+        pass
+
+
+def kept_in(directory: Path) -> KeptPipelines:
+    return KeptPipelines(
+        Anything(), Shelf(directory), locate=str, forget=lambda definition: None, restart_ms=1
+    )
+
+
+async def fill_twice(pipelines: KeptPipelines) -> None:
+    """Two pipelines for one subscription, the second in other letters, and one for another."""
+    await pipelines.create("archive", Capture(entity="news/Subscriptions/all", path="p"))
+    for name, entity in (("one", LATE), ("two", LATE.upper()), ("else", "news/Subscriptions/x")):
+        await pipelines.create(
+            name, Backfill(kind="backfill", entity=entity, from_pipeline="archive")
+        )
+    await pipelines.start("one")
+    await pipelines.start("else")
+    with refusal_of(NOT_ALLOWED, "one", LATE.upper()):
+        await pipelines.start("two")
+    assert pipelines.show("two")["state"] == "stopped"
+
+
+def test_two_backfills_do_not_fill_one_subscription_at_once(tmp_path: Path) -> None:
+    """P5: the bus would drop what one brings after later messages of the other."""
+
+    def launch(definition: Definition) -> Launch:
+        return Launch([sys.executable, "-c", GOES_ON], {}, LONG_MS)
+
+    async def story() -> None:
+        pipelines = kept_in(tmp_path)
+        running = asyncio.ensure_future(pipelines.run(launch))
+        try:
+            await asyncio.sleep(0)
+            await fill_twice(pipelines)
+            await pipelines.stop("one")
+            async with asyncio.timeout(WAIT_S):
+                await _until(pipelines, lambda shown: shown["state"] == "stopped", "one")
+            await pipelines.start("two")
+            with refusal_of(NOT_ALLOWED, "two"):
+                await pipelines.start("one")
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_nor_do_those_that_a_file_starts_before_the_bus_serves(tmp_path: Path) -> None:
+    asyncio.run(fill_twice(kept_in(tmp_path)))

@@ -57,7 +57,7 @@ def test_a_replay_gets_the_rules_of_a_subscription(web: Web) -> None:
 
 
 def test_a_replay_without_rules_gets_none(web: Web) -> None:
-    assert replay().compute(places(web)) == {"filters": ""}
+    assert replay().compute(places(web)) == {"filters": "", "origin": ""}
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,13 @@ import pytest
 
 from shardbus.app.leased import leases, tenancy
 from shardbus.app.pipelines import shared
+from shardbus.app.pipelines.backfill import Backfill
+from shardbus.app.pipelines.capture import Capture
 from shardbus.app.pipelines.definition import Definition
 from shardbus.app.pipelines.driver_keeper import Launch
 from shardbus.app.pipelines.pipelines import Shown
 from shardbus.app.pipelines.shared import SharedPipelines
-from shardbus.core.errors import ALREADY_EXISTS, NOT_ALLOWED, NOT_FOUND
+from shardbus.core.errors import ALREADY_EXISTS, NOT_ALLOWED, NOT_FOUND, Refused
 from shardbus.stores.base.leased import LeasedRow
 from tests.support.refusals import refusal_of
 from tests.unit.app.leased.memory_table import MemoryTable
@@ -194,5 +196,46 @@ def test_a_node_that_ends_gives_its_pipelines_up_at_once() -> None:
         await runner.end()
         assert runner.table.found["archive"].owner == ""
         assert runner.table.found["archive"].intent == "run"
+
+    _play(story)
+
+
+def _backfill() -> Backfill:
+    return Backfill(kind="backfill", entity="news/Subscriptions/late", from_pipeline="archive")
+
+
+async def _fillable(gateway: Node, runner: Node) -> None:
+    """Two backfills into one subscription."""
+    for node in (gateway, runner):
+        node.entities.knows_all = True
+    await gateway.pipelines.create("archive", Capture(entity="news/Subscriptions/all", path="p"))
+    for name in ("one", "two"):
+        await gateway.pipelines.create(name, _backfill())
+
+
+def test_two_backfills_do_not_fill_one_subscription_at_once() -> None:
+    """P5, R41: on whichever nodes they are started."""
+
+    async def story(gateway: Node, runner: Node) -> None:
+        await _fillable(gateway, runner)
+        await gateway.pipelines.start("one")
+        with refusal_of(NOT_ALLOWED, "one"):
+            await runner.pipelines.start("two")
+        assert runner.table.found["two"].intent == "rest"
+
+    _play(story)
+
+
+def test_two_nodes_that_start_them_at_one_moment_do_not_both_succeed() -> None:
+    """P5, R41: neither knows of the other's start when it looks."""
+
+    async def story(gateway: Node, runner: Node) -> None:
+        await _fillable(gateway, runner)
+        done = await asyncio.gather(
+            gateway.pipelines.start("one"), runner.pipelines.start("two"), return_exceptions=True
+        )
+        refused = [one for one in done if isinstance(one, Refused)]
+        to_run = [name for name, row in runner.table.found.items() if row.intent == "run"]
+        assert len(refused) + len(to_run) == 2 and refused, done
 
     _play(story)

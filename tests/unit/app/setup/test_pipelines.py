@@ -193,6 +193,7 @@ name = "fill"
 kind = "backfill"
 entity = "orders/Subscriptions/late"
 from-pipeline = "all"
+rule = "region = 'north'"
 until = 2026-01-31T08:00:00Z
 while-receiving = true
 [[pipeline]]
@@ -215,6 +216,14 @@ name = "moves"
 kind = "lifecycle"
 entity = "orders"
 on-loss = "continue"
+[[pipeline]]
+name = "causes"
+kind = "triage"
+entity = "orders"
+where = "delivery_count > 1"
+rule = "total > 100"
+interval-ms = 86400000
+reports-max = 3
 """
 
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 
+from msgspec import UNSET
+
 from shardbus.app.pipelines.definition import KINDS
 from shardbus.app.pipelines.report import Report
 from shardbus.app.pipelines.task import Task
 from shardbus.core.errors import NOT_FOUND, Refused
 from shardbus.gateway.http.api.documents import HotKey, PipelineHours
+from shardbus.gateway.http.api.letter_report import PipelineReport
 
 
 class Kept:
@@ -66,6 +69,23 @@ class Kept:
             count=1,
             series={"enqueued": [3, None]},
             keys=[HotKey(key="k", enqueued=3, share=1.0)],
+        )
+
+    async def report(self, name: str, *, has_page: bool = False) -> PipelineReport:
+        return PipelineReport(
+            version=1,
+            entities=["orders"],
+            made_at="2026-11-18T12:00:00Z",
+            letters=3,
+            group_count=1,
+            first_at="2026-11-18T11:00:00Z",
+            last_at="2026-11-18T11:00:01Z",
+            step_s=1,
+            steps=["2026-11-18T11:00:00Z", "2026-11-18T11:00:01Z"],
+            over_time=[2, 1],
+            groups=[],
+            name="1",
+            page="<!DOCTYPE html>" if has_page else UNSET,
         )
 
     def log(self, name: str) -> list[str]:

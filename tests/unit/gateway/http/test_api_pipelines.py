@@ -53,6 +53,9 @@ def test_pipelines_are_listed_and_shown_with_progress_and_log(web: Web, kept: Ke
     hours = show(f"{one}/hours")
     assert hours["series"] == {"enqueued": [3, None]}
     assert hours["keys"] == [{"key": "k", "enqueued": 3, "share": 1.0}]
+    report = show(f"{one}/report?top=5")
+    assert (report["letters"], report["over_time"], "page" in report) == (3, [2, 1], False)
+    assert str(show(f"{one}/report?page=1")["page"]).startswith("<!DOCTYPE html>")
     assert show(f"{one}/logs?top=2") == {"name": "archive", "lines": ["two", "three"]}
 
 
@@ -61,6 +64,7 @@ def test_what_is_not_there_or_not_known_is_refused(web: Web, kept: Kept) -> None
     assert web.fetch("PUT", "/api/v1/pipelines/a", b'{"colour": "red"}').status == 400
     assert web.fetch("PUT", "/api/v1/pipelines/archive").status == 400
     assert web.fetch("GET", "/api/v1/pipelines/archive/logs?top=0").status == 400
+    assert web.fetch("GET", "/api/v1/pipelines/archive/report?top=501").status == 400
     assert web.fetch("PATCH", "/api/v1/pipelines/archive").status == 405
 
 
@@ -70,6 +74,6 @@ def test_only_who_manages_the_namespace_may_ask(web: Web, kept: Kept) -> None:
     assert web.fetch("PUT", "/api/v1/access-rules/user", body).status == 200
     token = mint_token("sb://bus/", "user", "k", web.clock.now_ms() // 1000 + 60)
 
-    for method, path in (("GET", ""), ("GET", "/archive/logs"), ("POST", "/archive/start")):
+    for method, path in (("GET", ""), ("GET", "/archive/report"), ("POST", "/archive/start")):
         assert web.fetch(method, f"/api/v1/pipelines{path}", token=token).status == 401
     assert kept.asked == []

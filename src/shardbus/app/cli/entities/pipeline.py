@@ -24,10 +24,12 @@ from shardbus.app.cli.entities.pipeline_view import (
     progress_line,
     shown,
 )
-from shardbus.app.cli.failures import CommandError, Interrupted, ServerUnavailable, Usage
+from shardbus.app.cli.failures import CommandError, Interrupted, NotFound, ServerUnavailable, Usage
 from shardbus.app.cli.groups import CommandGroup
 from shardbus.app.cli.messages.removing import count_of
 from shardbus.app.cli.tables import shortened, terminal_width
+from shardbus.app.cli.triage.view import shown as letters
+from shardbus.app.cli.triage.view import top_option, write_page
 
 WATCH_S: Final = 1.0
 LOOK_S: Final = 0.2
@@ -166,6 +168,29 @@ def logs(name: str, top: int | None, **options: str | int | bool | None) -> None
 @pipeline.command(
     params=[
         _name(),
+        top_option(),
+        click.Option(["--html"], metavar="FILE", help="Write the report as a page of HTML."),
+        *access_options(),
+    ]
+)
+def report(name: str, top: int, html: str | None, **options: str | int | bool | None) -> None:
+    """Show the newest report of the pipeline NAME, which is a triage."""
+
+    def act(api: ApiClient, console: Console) -> None:
+        found = api.get(_path(name, "report"), top=top, page=None if html is None else 1)
+        page = found.pop("page", None)
+        if not found.get("name"):
+            raise NotFound(f"pipeline {name} has not made a report yet")
+        if html is not None:
+            write_page(html, str(page))
+        console.show(found, f"{letters(found, top)}\n\nthe report is in {found.get('location')}")
+
+    _run(options, act)
+
+
+@pipeline.command(
+    params=[
+        _name(),
         click.Option(
             ["--abandon", "is_abandoned"],
             is_flag=True,
@@ -233,8 +258,9 @@ def _looked(api: ApiClient, name: str) -> Document:
     found = api.get(_path(name))
     if has_begun(found) or found.get("state") in ENDED:
         return found
+    line = "dead_letter" if found.get("kind") == "triage" else "active"
     with suppress(CommandError):
-        found[WAITING] = count_of(api, str(found.get("entity")), "active")
+        found[WAITING] = count_of(api, str(found.get("entity")), line)
     return found
 
 

@@ -17,17 +17,15 @@ from shardbus.app.cli.access import ClientAccess
 from shardbus.app.cli.api_client import ApiClient, Document
 from shardbus.app.cli.failures import CommandError, NotFound, Refused, ServerUnavailable, Usage
 from shardbus.app.cli.missing import SUBSCRIPTION, TOPIC
-from shardbus.app.pipelines.driver_inputs import missing_libraries
-from shardbus.app.server.setting import ENVIRONMENT_PREFIX
+from shardbus.app.pipelines.driver_inputs import missing_libraries, without_settings
+from shardbus.app.pipelines.letter_reports import PAGE, REPORT
+from shardbus.app.pipelines.triage import ENTITIES_MAX
 from shardbus.core import errors as core_errors
 from shardbus.rules.filter import SqlFilter
 from shardbus.rules.portable import portable_filter
 
 PROGRAM: Final = (sys.executable, "-m", "shardbus_spark.triage", "--ends-with-stdin")
 TOKEN_S: Final = 6 * 3600
-ENTITIES_MAX: Final = 100
-"""Each entity is a part of Spark's plan."""
-REPORT: Final = "report.json"
 VERSION: Final = 1
 _DEAD_LETTERS: Final = "/$deadletterqueue"
 _LOG_CHARACTERS_MAX: Final = 300
@@ -81,11 +79,7 @@ class Analysis:
         """The environment without the settings of commands, which may contain a key, and with a
         token for some hours.
         """
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(ENVIRONMENT_PREFIX)
-        }
+        kept = without_settings(os.environ)
         host = urlsplit(self.lane).hostname or "localhost"
         expires_at_s = int(time.time()) + TOKEN_S
         token = self.access.credential.token_for(f"sb://{host}/", expires_at_s=expires_at_s)
@@ -139,6 +133,14 @@ def read_report(out: Path) -> Document:
             f"--out {out}"
         )
     return document
+
+
+def page_in(out: Path) -> str:
+    """The page in a directory of results."""
+    try:
+        return (out / PAGE).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise Usage(f"{out / PAGE} cannot be read: {error}") from error
 
 
 def kept_report(api: ApiClient, out: Path, entities: Sequence[str]) -> Document:

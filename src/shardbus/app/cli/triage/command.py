@@ -1,16 +1,13 @@
 """`shardbus triage`: the command."""
 
-import shutil
 import sys
 from functools import partial
-from pathlib import Path
-from typing import Final
 
 import click
 
 from shardbus.app.cli.access import Options, access_from, access_options, text_option
 from shardbus.app.cli.api_client import Document
-from shardbus.app.cli.console import Console, counted, note, run_command
+from shardbus.app.cli.console import Console, counted, run_command
 from shardbus.app.cli.failures import Usage
 from shardbus.app.cli.messages.entity_path import entity_parameters, message_path, texts, whole
 from shardbus.app.cli.triage.redrive import (
@@ -20,22 +17,13 @@ from shardbus.app.cli.triage.redrive import (
     redrive_options,
     undo,
 )
-from shardbus.app.cli.triage.view import shown
-
-TOP: Final = 20
-TOP_MAX: Final = 500
+from shardbus.app.cli.triage.view import TOP, shown, top_option, write_page
 
 
 @click.command(
     params=[
         *entity_parameters(),
-        click.Option(
-            ["--top"],
-            type=click.IntRange(1, TOP_MAX),
-            default=TOP,
-            metavar="N",
-            help=f"Number of groups to show, the largest first.  [default: {TOP}]",
-        ),
+        top_option(),
         click.Option(
             ["--rule"],
             metavar="FILTER",
@@ -95,6 +83,7 @@ def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Opti
         kept_report,
         lane_of,
         numbers_of,
+        page_in,
         workplace,
     )
 
@@ -129,7 +118,9 @@ def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Opti
         else:
             lane = text_option(options, "flight_url") or lane_of(api, access)
             report = Analysis(entities, lane, access, master, filters).run(out)
-        _keep_page(out / "report.html", text_option(options, "html"))
+        page = text_option(options, "html")
+        if page is not None:
+            write_page(page, page_in(out))
         if order is not None:
             found = found_group(report, group)
             numbers = partial(numbers_of, out / "letters", group)
@@ -141,13 +132,3 @@ def _run(console: Console, entity: str, body_set: tuple[str, ...], options: Opti
 def _cut(report: Document, top: int) -> Document:
     groups = report.get("groups")
     return {**report, "groups": groups[:top]} if isinstance(groups, list) else report
-
-
-def _keep_page(page: Path, wanted: str | None) -> None:
-    if wanted is None:
-        return
-    try:
-        shutil.copyfile(page, wanted)
-    except OSError as error:
-        raise Usage(f"--html {wanted} cannot be written: {error.strerror}") from error
-    note(f"the report is in {wanted}")

@@ -1,11 +1,40 @@
 """The report for people at a terminal."""
 
+from pathlib import Path
+from typing import Final
+
+import click
+
 from shardbus.app.cli.api_client import Document
-from shardbus.app.cli.console import counted
+from shardbus.app.cli.console import counted, note
+from shardbus.app.cli.failures import Usage
 from shardbus.app.cli.messages.entity_path import documents, whole
 from shardbus.app.cli.tables import fitted, shortened, terminal_width
 
 HEADING = ("GROUP", "LETTERS", "REASON", "DESCRIPTION", "SUBJECT", "CONTENT", "LAST", "ENTITY")
+
+
+TOP: Final = 20
+TOP_MAX: Final = 500
+
+
+def top_option() -> click.Option:
+    return click.Option(
+        ["--top"],
+        type=click.IntRange(1, TOP_MAX),
+        default=TOP,
+        metavar="N",
+        help=f"Number of groups to show, the largest first.  [default: {TOP}]",
+    )
+
+
+def write_page(file: str, page: str) -> None:
+    """Write the page of a report; Usage when that is not possible."""
+    try:
+        Path(file).write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise Usage(f"--html {file} cannot be written: {error.strerror}") from error
+    note(f"the report is in {file}")
 
 
 def shown(report: Document, count: int) -> str:

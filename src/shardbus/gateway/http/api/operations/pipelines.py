@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, Struct
 from shardbus.core.namespace.access import MANAGE
 from shardbus.gateway.http.api.call import Call, Nothing, Row, shows, takes_kinds
 from shardbus.gateway.http.api.documents import PipelineHours
+from shardbus.gateway.http.api.letter_report import GROUPS_MAX, PipelineReport
 from shardbus.gateway.http.api.route import PIPELINE, Parameter, Route
 from shardbus.gateway.http.document import (
     Count,
@@ -35,6 +36,12 @@ _TOP: Final = Parameter(
     "top", "query", "The maximum number of lines.", least=1, most=LOG_LINES_MAX, example=100
 )
 
+_GROUPS: Final = Parameter(
+    "top", "query", "The maximum number of groups.", least=1, most=GROUPS_MAX, example=20
+)
+_PAGE: Final = Parameter(
+    "page", "query", "1: also the report as a page of HTML.", least=0, most=1, example=0
+)
 _FINISH: Final = Parameter(
     "finish",
     "query",
@@ -127,6 +134,10 @@ class Pipelines(Protocol[T]):
         """The figures of hours that a lifecycle pipeline keeps; Refused for other kinds."""
         ...
 
+    async def report(self, name: str, *, has_page: bool = False) -> PipelineReport:
+        """The newest report of a triage, with its page if `has_page`; Refused for other kinds."""
+        ...
+
     def log(self, name: str) -> list[str]: ...
 
 
@@ -207,6 +218,15 @@ class PipelinePages(Generic[T]):
                 ),
                 self._hours,
             ),
+            shows(
+                _route(
+                    "/report",
+                    "The newest report of a triage.",
+                    PipelineReport,
+                    more=(_GROUPS, _PAGE),
+                ),
+                self._report,
+            ),
         ]
 
     async def _list(self, call: Call[Nothing]) -> Struct:
@@ -242,6 +262,12 @@ class PipelinePages(Generic[T]):
 
     async def _hours(self, call: Call[Nothing]) -> PipelineHours:
         return await self._pipelines.hours(call.pipeline)
+
+    async def _report(self, call: Call[Nothing]) -> PipelineReport:
+        top = call.query.integer("top", GROUPS_MAX, GROUPS_MAX, least=1)
+        has_page = call.query.integer("page", 0, 1) == 1
+        found = await self._pipelines.report(call.pipeline, has_page=has_page)
+        return msgspec.structs.replace(found, groups=found.groups[:top])
 
     def _document(self, found: Mapping[str, object]) -> Struct:
         return msgspec.convert(found, self._shapes[str(found["kind"])])

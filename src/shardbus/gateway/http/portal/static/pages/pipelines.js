@@ -13,6 +13,7 @@ import { band, plot } from "../plot.js";
 import { entityLink, go, link } from "../router.js";
 import { openapi } from "../routes.js";
 import { table } from "../table.js";
+import { GROUPS, lettersReport } from "./letters.js";
 
 const LOOKS = /** @type {Record<string, "good" | "warn" | "bad" | "accent" | "plain">} */ ({ running: "good", starting: "accent", stopping: "warn", failing: "bad", finished: "accent", stopped: "plain" });
 
@@ -38,7 +39,7 @@ export function pipelinesPage() {
         { title: "Rows/s", class: "number wide", cell: (one) => rate(one.progress.rows_per_s) },
         { title: "Waiting", class: "number", cell: (one) => (one.progress.at ? count(one.progress.backlog) : "–") },
         { title: "Last batch", class: "number wide", cell: (one) => (one.progress.at ? ago(one.progress.at) : "–") },
-      ] }), { class: "flush" }) : card("", empty("No pipelines", "A capture writes the messages of a queue to Parquet files or a Delta table; a replay sends rows back; a backfill fills a new subscription with history; SQL and Python transform messages on their way; a lifecycle pipeline keeps what happened to messages.", codeBlock(command("pipeline", "create", "archive", "--entity", "orders", "--keep", "--start"), "Command"))),
+      ] }), { class: "flush" }) : card("", empty("No pipelines", "A capture writes the messages of a queue to Parquet files or a Delta table; a replay sends rows back; a backfill fills a new subscription with history; SQL and Python transform messages on their way; a lifecycle pipeline keeps what happened to messages; a triage groups dead letters in a report.", codeBlock(command("pipeline", "create", "archive", "--entity", "orders", "--keep", "--start"), "Command"))),
     ],
   };
 }
@@ -46,8 +47,8 @@ export function pipelinesPage() {
 /** @param {string} name @returns {import("../app.js").Page} */
 export function pipelinePage(name) {
   const path = `pipelines/${encodeURIComponent(name)}`;
-  /** @type {{pipeline: any, history: any, hours: any, hoursAt: number, log: string[], isFollowing: boolean, step: string}} */
-  const state = { pipeline: null, history: null, hours: null, hoursAt: 0, log: [], isFollowing: true, step: "5s" };
+  /** @type {{pipeline: any, history: any, hours: any, hoursAt: number, report: any, reportOf: number, log: string[], isFollowing: boolean, step: string}} */
+  const state = { pipeline: null, history: null, hours: null, hoursAt: 0, report: null, reportOf: -1, log: [], isFollowing: true, step: "5s" };
   return {
     title: name,
     refresh: async () => {
@@ -55,6 +56,7 @@ export function pipelinePage(name) {
       Object.assign(state, { pipeline, history, log: log.lines });
       // The driver computes them once a minute.
       if (pipeline.kind === "lifecycle" && Date.now() - state.hoursAt > 60_000) Object.assign(state, { hours: await get(`${path}/hours`), hoursAt: Date.now() });
+      if (pipeline.kind === "triage" && (!state.report?.name || state.reportOf !== pipeline.progress.batch)) Object.assign(state, { report: await get(`${path}/report`, { query: { top: GROUPS } }), reportOf: pipeline.progress.batch });
     },
     view: () => {
       const { pipeline, history } = state;
@@ -79,7 +81,7 @@ export function pipelinePage(name) {
           card("", plot({ id: `${name}-rows`, title: "Rows per second", history, format: rate, lines: [{ member: "rows_per_s", name: "Rows", class: "in" }] })),
           card("", plot({ id: `${name}-lag`, title: "Waiting rows (lag)", history, format: compact, least: 10, lines: [{ member: "backlog", name: "Waiting", class: "age" }] })),
           card("", plot({ id: `${name}-batch`, title: "Time of a batch", history, format: (ms) => duration(Math.round(ms)), least: 1000, isTime: true, lines: [{ member: "batch_ms", name: "Batch", class: "plain" }] }))),
-        pipeline.kind === "lifecycle" ? hourly(name, state.hours) : null,
+        pipeline.kind === "lifecycle" ? hourly(name, state.hours) : pipeline.kind === "triage" ? lettersReport(name, path, state.report) : null,
         card("Definition", facts(definition(pipeline))),
         card("Log", state.log.length ? h("pre", { class: "log", tabindex: "0", role: "log", "aria-label": `Log of ${name}`, onmount: toEnd, onupdate: (/** @type {Element} */ element) => { if (state.isFollowing) toEnd(element); }, onscroll: (/** @type {Event} */ event) => { const element = /** @type {Element} */ (event.target); state.isFollowing = element.scrollTop + element.clientHeight > element.scrollHeight - 30; } }, state.log.join("\n"))
           : h("p", { class: "muted" }, "The driver has written nothing since the bus was started.")),
@@ -121,7 +123,7 @@ function definition(pipeline) {
 function actions(name, path, pipeline) {
   const isOff = pipeline.state === "stopped" || pipeline.state === "finished";
   return h("div", { class: "actions" },
-    isOff ? button([icon("play"), "Start"], async () => { await post(`${path}/start`); notify(`Starting ${name}.`); refreshNow(); }, { kind: "primary", disabled: pipeline.state === "finished" })
+    isOff ? button([icon("play"), "Start"], async () => { await post(`${path}/start`); notify(`Starting ${name}.`); refreshNow(); }, { kind: "primary", disabled: pipeline.state === "finished" && pipeline.kind !== "triage" })
       : button([icon("pause"), "Stop"], async () => { await post(`${path}/stop`); notify(`Stopping ${name}; the next start continues its batch.`); refreshNow(); }, { disabled: pipeline.state === "stopping" }),
     pipeline.state === "stopped" ? button("Finish", async () => { await post(`${path}/stop?finish=1`); notify(`Finishing ${name}: what its last batch claimed is completed.`); refreshNow(); }, { title: "Complete what the last batch has claimed, and claim nothing new" }) : null,
     button("Delete", () => confirm({ title: `Delete the pipeline ${name}?`, word: name, label: "Delete", text: h("p", null, "Its definition and its reader are deleted. What it captured or sent stays."), action: async () => { await del(path); notify(`Deleted ${name}.`); go(link(["pipelines"])); } }), { kind: "danger", disabled: !isOff, title: isOff ? "" : "Stop it first" }));
