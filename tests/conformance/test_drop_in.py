@@ -17,7 +17,7 @@ from tests.support.tools import needed_node
 
 TIMEOUT_S: Final = 400
 # Each speaks AMQP on port 5671 and in a WebSocket on port 443, and administers, if it can.
-OTHERS: Final = ("Go", "Java", "JMS")
+OTHERS: Final = ("Go", "Java", "JMS", ".NET")
 ROOT: Final = Path(__file__).parents[2]
 
 
@@ -54,7 +54,13 @@ def test_an_application_of_the_cloud_works_without_a_change(
     assert Path(certifi.where()).read_bytes() == bundle
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.release] if program_of(name).is_slowly_built else [])
+        for name in OTHERS
+    ],
+)
 def test_no_sdk_was_left_out(name: str) -> None:
     """R37: where the program of an SDK is missing, the test above runs without it and this says
     so.

@@ -51,7 +51,7 @@ BREAK_S: Final = 2.0
 
 _numbers = itertools.count(1)
 
-each_load = pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.name.lower())
+each_load = pytest.mark.parametrize("program", PROGRAMS, ids=lambda each: each.key)
 each_kind = pytest.mark.parametrize("kind", ["", PARTITIONED], ids=["conventional", "partitioned"])
 each_sdk = pytest.mark.parametrize(
     "program",
@@ -59,7 +59,7 @@ each_sdk = pytest.mark.parametrize(
         pytest.param(each, marks=[pytest.mark.release] if each.is_slowly_built else [])
         for each in PROGRAMS
     ],
-    ids=lambda each: each.name.lower(),
+    ids=lambda each: each.key,
 )
 
 
@@ -111,7 +111,7 @@ def need(program: Program) -> None:
 def test_what_an_sdk_offers_works(program: Program, buses: Buses) -> None:
     """R36: each feature, on conventional and partitioned entities where both have it."""
     need(program)
-    variables = buses.variables(f"{program.name.lower()}{next(_numbers)}")
+    variables = buses.variables(f"{program.key}{next(_numbers)}")
     if program.is_plain:
         _make_plain_entities(buses, variables["SHARDBUS_PREFIX"])
 

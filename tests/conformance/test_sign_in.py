@@ -264,6 +264,9 @@ def other_sdk(bus: Bus, name: str, token: str) -> subprocess.CompletedProcess[st
         ("Go", ["https://servicebus.azure.net//.default"]),
         ("Java", ["https://servicebus.azure.net/.default"]),
         ("JMS", []),
+        pytest.param(
+            *(".NET", ["https://servicebus.azure.net/.default"]), marks=[pytest.mark.release]
+        ),
     ],
 )
 def test_another_sdk_signs_in(bus: Bus, name: str, scopes: list[str]) -> None:
@@ -275,7 +278,12 @@ def test_another_sdk_signs_in(bus: Bus, name: str, scopes: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("Go", "InvalidAudience"), ("JMS", "JMSSecuritySaslException")]
+    ("name", "reason"),
+    [
+        ("Go", "InvalidAudience"),
+        ("JMS", "JMSSecuritySaslException"),
+        pytest.param(".NET", "InvalidAudience", marks=[pytest.mark.release]),
+    ],
 )
 def test_another_sdk_is_refused_with_the_token_of_somebody_else(
     bus: Bus, name: str, reason: str
