@@ -12,6 +12,9 @@ from shardbus.broker.clock import Clock
 from shardbus.broker.fragment.led import read_standing
 from shardbus.broker.fragment.reading import Loaded, load
 from shardbus.broker.fragment.storage import Storage
+from shardbus.core.fragment.bounds import Bounds
+from shardbus.core.fragment.command import FragmentRules
+from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.fragment.handover import HandOver
 from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore, StoreError
 
@@ -81,6 +84,24 @@ class FragmentRecovery:
             return loaded
 
         self._storage.read(job, done)
+
+    def fragment(
+        self,
+        loaded: Loaded | StoreError,
+        rules: FragmentRules,
+        bounds: Bounds | None,
+        steady_ms: int,
+    ) -> Fragment | StoreError:
+        """The fragment that was loaded. An error if its records cannot be read: they are damaged,
+        or of a later version, and nothing may be decided without them.
+        """
+        if isinstance(loaded, StoreError):
+            return loaded
+        number, now_ms = self._fragment_id.number, self._clock.now_ms()
+        try:
+            return loaded.fragment(number, rules, bounds, now_ms, steady_ms)
+        except ValueError as error:
+            return StoreError(f"its records cannot be read: {error}")
 
     def stop(self) -> None:
         """Call nobody back any more."""

@@ -548,17 +548,12 @@ class Runner(StoredFragment):
         self._recovery.load(window_ms, followers, self._loaded, self._handed, leader)
 
     def _loaded(self, loaded: Loaded | StoreError) -> None:
-        if isinstance(loaded, StoreError):
-            self._load_failed(loaded)
+        steady_ms = self._clock.steady_ms()
+        fragment = self._recovery.fragment(loaded, self._rules, self._bounds, steady_ms)
+        if isinstance(fragment, StoreError):
+            self._load_failed(fragment)
             return
-        now_ms, steady_ms = self._clock.now_ms(), self._clock.steady_ms()
-        number, rules = self.fragment_id.number, self._rules
-        try:
-            fragment = loaded.fragment(number, rules, self._bounds, now_ms, steady_ms)
-        except ValueError as error:
-            # Damaged, or of a later version: nothing may be decided without it.
-            self._load_failed(StoreError(f"its records cannot be read: {error}"))
-            return
+        assert isinstance(loaded, Loaded)
         self._fragment = fragment
         take_over(fragment, self._handed, loaded, steady_ms)
         self._handed = None

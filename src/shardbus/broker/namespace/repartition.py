@@ -357,7 +357,7 @@ class Repartitioner:
             await self._managing.tell_subscriptions(prepared)
 
     async def _seal(self, prepared: Entity, change: MapChange) -> None:
-        change.begin(SEALING, len(self._subscriptions(prepared)))
+        change.begin(SEALING)
         waited_ms = 0
         while True:
             told = await self._told(
@@ -375,7 +375,6 @@ class Repartitioner:
             waited_ms += STILL_RETRY_MS
             await asyncio.sleep(STILL_RETRY_MS / 1000)
             change.check()
-        await self._check_subscriptions(prepared, change)
         if prepared.spec.requires_duplicate_detection:
             # The digest is computed from the id alone; with several fragments, from the id and the
             # key.
@@ -441,7 +440,10 @@ def _check_drained(entity: Entity, statistics: EntityStatistics) -> None:
 
 def _remedy(entity: Entity) -> str:
     if entity.spec.forwards():
-        return f"wait until they are forwarded to '{entity.spec.forward_to}'."
+        return (
+            f"wait until they are forwarded to '{entity.spec.forward_to}', which may be full, or "
+            "receive them after removing the forwarding."
+        )
     return "receive them first."
 
 

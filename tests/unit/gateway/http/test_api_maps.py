@@ -3,6 +3,7 @@
 import json
 from http import HTTPStatus
 
+from shardbus.broker.namespace.map_change import STEPS
 from shardbus.core.namespace.entity import EntitySpec
 from tests.unit.gateway.http.web import Web
 
@@ -95,6 +96,34 @@ def test_what_cannot_be_done_is_said_and_changes_nothing(web: Web) -> None:
     )
     assert "repartition 'news'" in str(refused)
     assert web.namespace.queue("orders").map_number == 0
+
+
+def test_a_repartition_is_asked_for_and_watched(web: Web) -> None:
+    """P6: the answer need not wait for its end, and the same request joins it."""
+    make(web, keys=3)
+
+    began = ask(web, f"{QUEUE}/repartition", {"fragments": 16, "wait_ms": 0})
+    status = ask(web, f"{QUEUE}/repartition")
+    ended = ask(web, f"{QUEUE}/repartition", {"fragments": 16})
+    after = ask(web, f"{QUEUE}/repartition")
+
+    assert isinstance(began, dict) and isinstance(status, dict)
+    assert isinstance(ended, dict) and isinstance(after, dict)
+    assert (began["state"], began["progress"]["fragments"]) == ("preparing", 16)
+    assert status["progress"] is None or status["progress"]["step"] in STEPS
+    assert (len(ended["ranges"]), ended["progress"], ended["map_number"]) == (16, None, 1)
+    assert after == {
+        "name": "orders",
+        "fragments": 16,
+        "former": 1,
+        "is_prepared": False,
+        "progress": None,
+        "failure": "",
+    }
+    refused = ask(web, f"{QUEUE}/repartition", {"fragments": 2}, status=HTTPStatus.BAD_REQUEST)
+    told = ask(web, f"{QUEUE}/repartition")
+    assert isinstance(told, dict) and "3 messages still wait" in told["failure"]
+    assert told["failure"] in str(refused)
 
 
 def test_only_who_manages_a_queue_repartitions_it(web: Web) -> None:

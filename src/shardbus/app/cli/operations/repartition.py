@@ -60,7 +60,7 @@ _HEADING = ("FRAGMENT", "SHARE", "SENT", "ACTIVE")
         click.Option(
             ["--cancel", "is_cancelling"],
             is_flag=True,
-            help="Undo a repartition that was prepared and not completed.",
+            help="Undo a repartition that is under way or was interrupted.",
         ),
         *access_options(),
     ]
