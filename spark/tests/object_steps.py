@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from threading import Barrier
 
 import pyarrow.parquet as parquet
@@ -16,6 +17,8 @@ from shardbus_spark.tables.compaction import CannotCompact, compact, compactable
 from shardbus_spark.tables.files import Files, files_at
 from shardbus_spark.tables.form import FORMS, PARQUET
 from shardbus_spark.tables.reading import captured_files
+from shardbus_spark.triage.driver import REPORT
+from shardbus_spark.triage.shelf import Shelf, name_of
 from tests.support.ports import free_port
 
 
@@ -50,6 +53,27 @@ def commit_and_compact(url: str, form: str) -> dict[str, object]:
     told["files"] = len(captured_files(files, form))
     table.commit("query", 3, written(table, 3, [[33]]))
     return {**told, "after": rows_in(files, form)}
+
+
+def kept_reports(url: str) -> dict[str, object]:
+    """Which reports of a triage there are, after three were made and one was cut off."""
+    files = _files(url)
+    shelf = Shelf(files)
+    before = shelf.newest("mine")
+    names = [name_of(datetime(2026, 1, day, tzinfo=UTC)) for day in range(1, 5)]
+    for name in names:
+        shelf.begin(name)
+        files.create(f"{name}/letters/part-0.parquet", b"letters")
+        if name != names[-1]:
+            files.create(f"{name}/{REPORT}", b'{"selection": "mine"}')
+    newest = shelf.newest("mine")
+    shelf.clean(2)
+    return {
+        "before": before,
+        "newest": newest == datetime(2026, 1, 3, tzinfo=UTC),
+        "other": shelf.newest("other"),
+        "kept": sorted({file.name.partition("/")[0] for file in files.names("")}) == names[1:3],
+    }
 
 
 def _shortened(value: object) -> object:

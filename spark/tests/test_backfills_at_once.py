@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from spark.tests.bus import running_bus
+from spark.tests.bus import Bus, running_bus
 from spark.tests.test_triage_pipeline import Pipelines
 
 from shardbus.app.cli.failures import CommandError
@@ -46,6 +46,37 @@ def has_sent(found: dict[str, object]) -> bool:
     return bool(progress["rows_total"])
 
 
+def publish(bus: Bus) -> None:
+    bus.send(
+        "news",
+        [
+            {
+                "message_id": f"{n}",
+                "body": "x",
+                "partition_key": f"k{n % KEYS}",
+                "properties": {"number": n},
+            }
+            for n in range(COUNT)
+        ],
+    )
+
+
+def define(pipelines: Pipelines) -> None:
+    """Two backfills of one subscription, and one of another, which takes half of its history."""
+    for pipeline, name in (("early", "early"), ("late", "late"), ("again", "early")):
+        rule = {"rule": "number % 2 = 0"} if pipeline == "late" else {}
+        pipelines.api.put(
+            f"pipelines/{pipeline}",
+            {
+                "kind": "backfill",
+                "entity": f"news/Subscriptions/{name}",
+                "from_pipeline": "archive",
+                "rate_max": RATE,
+                **rule,
+            },
+        )
+
+
 @pytest.mark.release
 @pytest.mark.timeout(1800)
 def test_two_subscriptions_are_filled_at_once_and_one_by_one_pipeline_at_a_time(
@@ -54,18 +85,7 @@ def test_two_subscriptions_are_filled_at_once_and_one_by_one_pipeline_at_a_time(
     """P5, P9: each message is in each of them once, by its own rules and those of its backfill."""
     with running_bus(tmp_path, ENTITIES) as bus:
         pipelines = Pipelines(bus)
-        bus.send(
-            "news",
-            [
-                {
-                    "message_id": f"{n}",
-                    "body": "x",
-                    "partition_key": f"k{n % KEYS}",
-                    "properties": {"number": n},
-                }
-                for n in range(COUNT)
-            ],
-        )
+        publish(bus)
         archive: dict[str, str | bool] = {
             "kind": "capture",
             "path": "archive",
@@ -80,18 +100,7 @@ def test_two_subscriptions_are_filled_at_once_and_one_by_one_pipeline_at_a_time(
                 "--sql", "number >= 20",
             )  # fmt: skip
 
-        for name, pipeline in (*zip(FILLED, FILLED, strict=True), ("early", "again")):
-            rule = {"rule": "number % 2 = 0"} if pipeline == "late" else {}
-            pipelines.api.put(
-                f"pipelines/{pipeline}",
-                {
-                    "kind": "backfill",
-                    "entity": f"news/Subscriptions/{name}",
-                    "from_pipeline": "archive",
-                    "rate_max": RATE,
-                    **rule,
-                },
-            )
+        define(pipelines)
         for name in FILLED:
             pipelines.api.post(f"pipelines/{name}/start", {})
         with pytest.raises(CommandError, match="early"):

@@ -17,7 +17,12 @@ from spark.tests.object_server import (
     ObjectServer,
     environment,
 )
-from spark.tests.object_steps import commit_and_compact, messages_of_errors, two_writers
+from spark.tests.object_steps import (
+    commit_and_compact,
+    kept_reports,
+    messages_of_errors,
+    two_writers,
+)
 
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.capture import check_path
@@ -108,6 +113,13 @@ def test_of_two_drivers_with_one_batch_one_writes_it(
 ) -> None:
     """P4: no lock keeps them apart, only the conditions of the store."""
     assert apart(two_writers, f"s3a://{BUCKET}/{form}", form) == [1, 2, 3, 4]
+
+
+def test_reports_of_a_triage_are_kept_and_removed(apart: Run, store: ObjectServer) -> None:
+    """P7: as in a directory."""
+    told = apart(kept_reports, f"s3a://{BUCKET}/captured/causes")
+
+    assert told == {"before": None, "newest": True, "other": None, "kept": True}
 
 
 def test_stores_that_refuse_are_named_and_no_secret_is(apart: Run, store: ObjectServer) -> None:
