@@ -69,9 +69,9 @@ def _run(tmp_path: Path, case: str, *more: str) -> list[tuple[str, str]]:
             assert client.stdout is not None
             lines: list[list[str]] = []
             for line in client.stdout:
-                if line.strip() == "break":
-                    assert proxy.break_one()
-                else:
+                if line.strip() != "break":
                     lines.append(line.split())
+                elif not proxy.break_one():
+                    client.kill()
     assert client.returncode == 0
     return [(how, name) for how, name in lines]

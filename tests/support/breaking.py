@@ -88,10 +88,11 @@ class BreakingProxy:
                 client.close()
                 continue
             server.settimeout(None)
-            for each in (client, server):
-                # Otherwise a piece would wait until the one before it is acknowledged, 40 ms later.
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             pair = (client, server)
+            for each in pair:
+                # Otherwise a piece would wait until the one before it is acknowledged, 40 ms later.
+                with suppress(OSError):
+                    each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._changing:
                 self.pairs.append(pair)
             self._start(self._pass_on, pair, client, server)

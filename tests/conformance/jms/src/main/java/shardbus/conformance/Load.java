@@ -18,10 +18,9 @@ import org.apache.qpid.jms.JmsMessageConsumer;
  * by itself has the id it had, and the queue detects duplicates.
  *
  * <p>The client confirms two kinds of commits without messages that it has handed out before them. Those that it
- * released itself: if a commit fails, it releases all that it has in its buffer, and hands it out all the same. So a
- * consumer whose commit failed is replaced. And those that it handed out before it failed over and acknowledged
- * afterwards, to a link that is gone, which sends nothing. So a commit is certain only if the consumer has had one link
- * all along.
+ * released itself: if a commit fails, it releases all that it has in its buffer, but still hands it out. So a consumer
+ * whose commit failed is replaced. And those that it handed out before it failed over and acknowledged afterwards, to a
+ * link that is gone, which sends nothing. So a commit is certain only if the consumer has had one link all along.
  */
 final class Load extends Endurance {
     // Locks last ten seconds: of a thousand that the client would hold, most would end before their commit.
