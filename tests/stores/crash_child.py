@@ -17,9 +17,11 @@ from shardbus.core.fragment.change import (
     RecordChange,
     Remember,
     Remove,
+    StagePut,
     StateChange,
     Update,
 )
+from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE
 from shardbus.core.message import DEAD_LETTER_LINE, Entry
 from shardbus.stores.base.store import FragmentCommit, FragmentId
 from shardbus.stores.chunked.chunk import sequence_base
@@ -95,6 +97,11 @@ def digests_of(round_number: int) -> bytes:
     return round_number.to_bytes(16, "big") * 3
 
 
+def block_of(fragment: FragmentId, round_number: int) -> bytes:
+    """The block of its journal that a fragment stores in a round."""
+    return b"%d/%d;" % (fragment.number, round_number) * (1 + round_number * 7 % 60)
+
+
 def record_changes(round_number: int) -> list[Change]:
     """A record of each round, of which the last three are kept."""
     return [
@@ -139,6 +146,7 @@ def commit_of(fragment: FragmentId, round_number: int) -> FragmentCommit:
         Append([message(fragment, counter) for counter in counters if is_for(fragment, counter)]),
         Update(dead),
         Remove([base | c for c in removed_counters(round_number) if is_for(fragment, c)]),
+        StagePut(LIFECYCLE_STAGE, round_number, block_of(fragment, round_number), is_new=True),
     ]
     if fragment == SESSIONFUL:
         state = state_of(round_number) if round_number % 7 else None

@@ -35,7 +35,7 @@ from shardbus.core.message import (
     Entry,
 )
 from shardbus.stores.base.store import FragmentCommit, FragmentId, MessageStore, Page
-from shardbus.stores.chunked.chunk import encoded, key_of, sequence_base
+from shardbus.stores.chunked.chunk import COUNTER_BITS, encoded, key_of, sequence_base
 from shardbus.stores.chunked.directory import RECENT_MAX
 from shardbus.stores.chunked.head import Head
 from shardbus.stores.memory.store import MemoryStore
@@ -327,6 +327,10 @@ class Scalpel:
         number = self.execute(sql, *fragment, kind, key)[0][0]
         assert isinstance(number, int)
         self._flip("record", "id", number, "data", at)
+
+    def flip_open_piece(self, fragment: FragmentId, at: int = -1) -> None:
+        """Spoil one byte of the open piece of a journal."""
+        self._flip("fragment", "local", self.key(fragment, 0) >> COUNTER_BITS, "counters", at)
 
     def flip_piece(self, fragment: FragmentId, stage: bytes, piece: int, at: int = -1) -> None:
         sql = (

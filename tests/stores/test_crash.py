@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
 from shardbus.stores.base.store import FragmentId
 from shardbus.stores.chunked.chunk import sequence_base
@@ -18,6 +19,7 @@ from tests.stores.crash_child import (
     FRAGMENTS,
     SESSIONFUL,
     SESSIONS,
+    block_of,
     digests_of,
     expected,
     message,
@@ -84,6 +86,8 @@ def check(store: SqliteStore, fragment: FragmentId, rounds: int) -> None:
     assert [(e.sequence_number, e.payload) for e in letters] == [
         (m.sequence_number, m.payload) for m in (message(fragment, c) for c in dead)
     ]
+    blocks = {number: block_of(fragment, number) for number in range(1, rounds + 1)}
+    assert store.read_stage(fragment, LIFECYCLE_STAGE) == blocks
     if fragment == SESSIONFUL:
         check_sessions(store, main, rounds)
 

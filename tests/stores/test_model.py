@@ -32,6 +32,7 @@ from shardbus.core.fragment.change import (
     StateChange,
     Update,
 )
+from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE
 from shardbus.core.limits import BATCH_MAX
 from shardbus.core.message import ACTIVE, MAIN_LINE, NEVER_MS, SCHEDULED, Entry
 from shardbus.core.runs import runs_of
@@ -74,6 +75,9 @@ class StoreMachine(RuleBasedStateMachine):
         self.sessions: dict[int, str] = {}
         self.sizes: dict[tuple[int, int], int] = {}
         self.forgotten_at = [0] * len(FRAGMENTS)
+        # The last block of each journal, and up to which they are dropped.
+        self.blocks = [0] * len(FRAGMENTS)
+        self.dropped_to = [0] * len(FRAGMENTS)
         for store in self._stores():
             store.create(FRAGMENTS)
 
@@ -303,6 +307,43 @@ class StoreMachine(RuleBasedStateMachine):
 
         assert list(first.items()) == list(second.items())
 
+    @rule(
+        chosen=st.lists(fragment_indexes, min_size=1, max_size=3, unique=True),
+        block_sizes=st.lists(st.sampled_from([0, 90, 400, 1_500, 5_000]), min_size=1, max_size=3),
+        step=st.sampled_from([1, 1, 1, 2, 40]),
+        dropped=st.sampled_from([0, 0, 0, 1, 10]),
+        turns=st.sampled_from([1, 1, 5, 20]),
+    )
+    def write_journals(
+        self, chosen: list[int], block_sizes: list[int], step: int, dropped: int, turns: int
+    ) -> None:
+        """Blocks of several fragments in the same commits; now and then the oldest are dropped."""
+        for turn in range(turns):
+            for at in chosen:
+                self.tally += 1
+                self.blocks[at] += step
+                size = block_sizes[(turn + at) % len(block_sizes)]
+                block = b"%d." % self.tally + b"x" * size
+                self.pending[at].append(
+                    StagePut(LIFECYCLE_STAGE, self.blocks[at], block, is_new=True)
+                )
+                if dropped and turn == turns - 1:
+                    until = min(self.dropped_to[at] + dropped, self.blocks[at])
+                    self.dropped_to[at] = until
+                    self.pending[at].append(StageDrop(LIFECYCLE_STAGE, until))
+            self._commit(chosen)
+
+    @rule(at=fragment_indexes, data=st.data())
+    def read_journal(self, at: int, data: st.DataObject) -> None:
+        # Of blocks that were dropped some may still be there.
+        after = data.draw(st.integers(self.dropped_to[at], self.blocks[at]))
+        until = data.draw(st.integers(after, self.blocks[at]) | st.just(BATCH_MAX))
+        first, second = (
+            store.read_stage(FRAGMENTS[at], LIFECYCLE_STAGE, after=after, until=until)
+            for store in self._stores()
+        )
+        assert list(first.items()) == list(second.items())
+
     @rule()
     def commit(self) -> None:
         self._commit([at for at in range(len(FRAGMENTS)) if self.pending[at]])
@@ -317,6 +358,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.counters[at] = 0
         self.reserved[at] = []
         self.staged = {name: kept for name, kept in self.staged.items() if name[0] != at}
+        self.blocks[at] = self.dropped_to[at] = 0
         if at == SESSIONFUL:
             self.sessions = {}
         for store in self._stores():

@@ -142,7 +142,7 @@ def test_a_store_of_an_earlier_build_is_refused(directory: Path, use: str) -> No
 def test_a_directory_of_an_earlier_build_is_refused(directory: Path, use: str) -> None:
     before = content_of(directory)
 
-    with pytest.raises(OtherBuild, match=r"(schema [27]; this build has 8).*Nothing was changed"):
+    with pytest.raises(OtherBuild, match=r"(schema [27]; this build has 9).*Nothing was changed"):
         DIRECTORY_USES[use](directory)
 
     assert content_of(directory) == before

@@ -14,7 +14,7 @@ import pytest
 
 from shardbus.app.server.store_kinds import stores_of
 from shardbus.core.fragment.change import StagePut
-from shardbus.core.lifecycle.journal import Journal
+from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE, Journal
 from shardbus.core.lifecycle.rows import CONSUME, unpacked
 from shardbus.core.limits import LIFECYCLE_MS_MAX
 from shardbus.core.message import DEAD_LETTER_LINE, MAIN_LINE
@@ -70,6 +70,7 @@ def everything(store: MessageStore) -> dict[str, object]:
             image.counters.last_counter,
         )
         found[f"{fragment} stage"] = store.read_stage(fragment, b"stage")
+        found[f"{fragment} journal"] = store.read_stage(fragment, LIFECYCLE_STAGE)
         page_of_sessions = store.read_sessions(fragment, after=0, count_max=100)
         found[f"{fragment} sessions"] = (
             page_of_sessions.sessions,

@@ -77,6 +77,7 @@ class Journal:
         self._reserved_to = 1
         self._rows = Rows()
         self._locked: dict[int, _Hold] = {}
+        self._newest = _NOT_HELD
         # How many rows the row that is a gap stands for.
         self._missing = 0
         # Of each closed segment its end, the moment of its last row, and its bytes.
@@ -122,6 +123,13 @@ class Journal:
     def entered(self, event: int, entries: list[Entry], keys: list[str | None] | None) -> None:
         """New messages, and the keys that placed them."""
         rows, count = self._rows, len(entries)
+        if count == 1:
+            entry = entries[0]
+            self._add_one(event, entry, 0, entry.session_id if keys is None else keys[0])
+            rows.deliveries.append(0)
+            rows.held_ms.append(UNKNOWN)
+            rows.tags.append(0)
+            return
         self._add(event, count)
         rows.numbers += [entry.sequence_number for entry in entries]
         rows.ages_ms += [0] * count
@@ -148,6 +156,15 @@ class Journal:
 
     def locked(self, entries: list[Entry], receiver: str, steady_ms: int) -> None:
         rows, count, at_ms = self._rows, len(entries), self.at_ms
+        if count == 1:
+            entry = entries[0]
+            self._add_one(LOCK, entry, at_ms - entry.enqueued_at_ms, entry.session_id)
+            rows.deliveries.append(entry.delivery_count)
+            rows.held_ms.append(UNKNOWN)
+            rows.tags.append(rows.text(receiver) << 32)
+            self._locked[entry.sequence_number] = self._hold(receiver)
+            self._wait(steady_ms)
+            return
         numbers = [entry.sequence_number for entry in entries]
         self._add(LOCK, count)
         rows.numbers += numbers
@@ -157,16 +174,26 @@ class Journal:
         rows.sizes_bytes += [entry.size_bytes for entry in entries]
         rows.keys += [rows.text(entry.session_id) for entry in entries]
         rows.tags += [rows.text(receiver) << 32] * count
-        hold = _Hold(at_ms, receiver)
-        if count == 1:
-            self._locked[numbers[0]] = hold
-        else:
-            self._locked.update(dict.fromkeys(numbers, hold))
+        self._locked.update(dict.fromkeys(numbers, self._hold(receiver)))
         self._wait(steady_ms)
+
+    def _hold(self, receiver: str) -> _Hold:
+        """Receives of one receiver at one moment share it."""
+        hold = self._newest
+        if hold.at_ms != self.at_ms or hold.receiver != receiver:
+            hold = _Hold(self.at_ms, receiver)
+            self._newest = hold
+        return hold
 
     def moved(self, event: int, entries: list[Entry], detail: str | None = None) -> None:
         """Messages that are settled, expire, or change in another way."""
         rows, count, at_ms = self._rows, len(entries), self.at_ms
+        if count == 1:
+            entry = entries[0]
+            self._add_one(event, entry, at_ms - entry.enqueued_at_ms, entry.session_id)
+            rows.deliveries.append(entry.delivery_count)
+            self._end_holds([entry.sequence_number], rows.text(detail))
+            return
         numbers = [entry.sequence_number for entry in entries]
         self._add(event, count)
         rows.numbers += numbers
@@ -200,6 +227,16 @@ class Journal:
             self._locked.pop(number, None)
         self._add(event, len(numbers))
         self._numbers(numbers)
+
+    def _add_one(self, event: int, entry: Entry, age_ms: int, key: str | None) -> None:
+        """Most calls have one message: a list for each column would take longer than the row."""
+        rows = self._rows
+        rows.events.append(event)
+        rows.at_ms.append(self.at_ms)
+        rows.numbers.append(entry.sequence_number)
+        rows.ages_ms.append(age_ms)
+        rows.sizes_bytes.append(entry.size_bytes)
+        rows.keys.append(rows.text(key))
 
     def _add(self, event: int, count: int) -> None:
         rows = self._rows

@@ -10,6 +10,7 @@ distances from its lowest number in as few bytes as the highest distance takes:
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct, error, pack, unpack_from
 from typing import Final, final
 
@@ -81,6 +82,10 @@ _LENGTH: Final = Struct("<H")
 _CONSTANT: Final = 0
 _RUN: Final = 16
 _FORMATS: Final = {1: "B", 2: "H", 4: "I", 8: "Q"}
+# What most columns of most blocks are.
+_ALL_ZERO: Final[bytes] = _COLUMN.pack(_CONSTANT, 0)
+_ALL_UNKNOWN: Final[bytes] = _COLUMN.pack(_CONSTANT, UNKNOWN)
+_TEXTS_KEPT: Final = 512
 
 
 @final
@@ -138,9 +143,7 @@ class Rows:
             _pack_column(parts, column)
         parts.append(_TEXTS.pack(len(self.texts)))
         for text in self.texts:
-            encoded = text.encode("utf-8", "surrogatepass")
-            parts.append(_LENGTH.pack(len(encoded)))
-            parts.append(encoded)
+            parts.append(_packed_text(text))
         return b"".join(parts)
 
     def columns(self) -> list[list[int]]:
@@ -182,6 +185,14 @@ def unpacked(data: bytes) -> Rows:
     return rows
 
 
+@lru_cache(maxsize=_TEXTS_KEPT)
+def _packed_text(text: str) -> bytes:
+    # The same receivers and session ids come again in every block.
+    encoded = text.encode("utf-8", "surrogatepass")
+    length: bytes = _LENGTH.pack(len(encoded))
+    return length + encoded
+
+
 def _pack_column(parts: list[bytes], column: list[int]) -> None:
     first = column[0]
     count = len(column)
@@ -194,7 +205,12 @@ def _pack_column(parts: list[bytes], column: list[int]) -> None:
             highest = value
     span = highest - base
     if span == 0:
-        parts.append(_COLUMN.pack(_CONSTANT, first))
+        if first == 0:
+            parts.append(_ALL_ZERO)
+        elif first == UNKNOWN:
+            parts.append(_ALL_UNKNOWN)
+        else:
+            parts.append(_COLUMN.pack(_CONSTANT, first))
         return
     if span == count - 1 and first == base and column == list(range(first, first + count)):
         parts.append(_COLUMN.pack(_RUN, first))

@@ -22,6 +22,7 @@ from shardbus.core.fragment.change import (
     StateChange,
     Update,
 )
+from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE
 from shardbus.core.message import Entry
 from shardbus.core.sessions.key import session_key
 from shardbus.stores.base.record import DIGEST, SIZE_BYTES, Record
@@ -47,6 +48,7 @@ from shardbus.stores.chunked.chunk import (
 from shardbus.stores.chunked.directory import Chunk, Known, StoreDirectory
 from shardbus.stores.chunked.draft import ChunkDraft, Run, Shares, has_common
 from shardbus.stores.chunked.head import Head
+from shardbus.stores.chunked.journal import ClosedPiece
 from shardbus.stores.chunked.lookup import Lookup
 from shardbus.stores.chunked.rows import Rows
 
@@ -68,6 +70,9 @@ class Delta:
         self.records: dict[tuple[int, bytes], bytes | None] = {}
         self.remembered: list[tuple[int, list[bytes]]] = []
         self.stages: list[StageChange] = []
+        # The blocks of its journal, and up to which number they are dropped.
+        self.blocks: list[StagePut] = []
+        self.dropped_to = -1
         # What is adopted, each with the position of the appended message that it precedes.
         self.adopted: list[tuple[int, Adopt]] = []
         self.forgotten_at_ms = 0
@@ -100,13 +105,21 @@ class Delta:
         elif isinstance(change, AppendReserved):
             self.reserved += change.entries
         elif isinstance(change, (StagePut, StageDrop)):
-            self.stages.append(change)
+            self._collect_stage(change)
         elif isinstance(change, Adopt):
             self.stages.append(change)
             self.adopted.append((len(self.appended), change))
         else:
             assert isinstance(change, ForgetIds)
             self.forgotten_at_ms = max(self.forgotten_at_ms, change.until_ms)
+
+    def _collect_stage(self, change: StagePut | StageDrop) -> None:
+        if change.stage == LIFECYCLE_STAGE:
+            if isinstance(change, StagePut):
+                self.blocks.append(change)
+                return
+            self.dropped_to = max(self.dropped_to, change.until)
+        self.stages.append(change)
 
 
 @final
@@ -123,6 +136,8 @@ class Batch:
         self.rows = Rows()
         # In order, with the local numbers of their fragments.
         self.stages: list[tuple[int, StageChange]] = []
+        # Of journals, stored before these.
+        self.closed: list[ClosedPiece] = []
         self._deltas: dict[int, Delta] = {}
         self._removed: list[int] = []
         self._updated: list[tuple[int, Entry]] = []
@@ -140,6 +155,10 @@ class Batch:
             delta = Delta(local, commit.counters)
             self._deltas[local] = delta
         delta.collect(commit)
+
+    def has_stages(self) -> bool:
+        """Whether the commit has more than its rows."""
+        return bool(self.stages or self.closed)
 
     def find(self) -> list[int]:
         """Find the chunks of the changed messages of earlier commits; returns keys not found in
@@ -201,6 +220,7 @@ class Batch:
         self._close_chunks(heads)
         appended = [delta.appended for delta in self._deltas.values() if delta.appended]
         self._is_sharing = has_common(appended)
+        self._add_blocks()
         for local, delta in self._deltas.items():
             if delta.reserved:
                 self._append_reserved(delta, self.known.last_counters[local])
@@ -213,6 +233,9 @@ class Batch:
             if delta.stages:
                 self.stages += [(local, change) for change in delta.stages]
             packed = pack_counters(local, delta.counters)
+            open_piece = self.known.open_pieces.get(local)
+            if open_piece is not None:
+                packed += open_piece.packed()
             if delta.is_empty:
                 # SQLite writes no page for unchanged bytes; a commit would then seem to succeed on
                 # a full disk.
@@ -220,6 +243,30 @@ class Batch:
             self.rows.counters(local, packed)
         if self._drafts:
             self._share()
+
+    def _add_blocks(self) -> None:
+        """Add the blocks of journals to their open pieces, and close those that are full."""
+        pieces = self.known.open_pieces
+        for local, delta in self._deltas.items():
+            piece = pieces.get(local)
+            if delta.blocks:
+                piece = self.known.open_piece(local)
+            if piece is None:
+                continue
+            for block in delta.blocks:
+                piece.add(block.piece, block.data, self.closed)
+            if not delta.blocks:
+                piece.pass_by(self.closed)
+            piece.drop(delta.dropped_to)
+        if not self.closed and not pieces:
+            return
+        for local in self._deltas:
+            piece = pieces.get(local)
+            # A commit that closes one piece costs little more if it closes several.
+            if piece is not None and self.closed and piece.is_half_full():
+                piece.close(self.closed)
+            if piece is not None and piece.is_empty():
+                del pieces[local]
 
     def _add_others(self, delta: Delta) -> None:
         """Add the states of sessions and remembered ids."""

@@ -11,11 +11,12 @@ from typing import Final, final
 
 from shardbus.core.fragment.records import LIFECYCLE
 from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE, RECORD_KEY, first_kept
+from shardbus.core.limits import BATCH_MAX
 from shardbus.stores.base.bulk import BlockSlab
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.chunked.chunk import unpack_record
+from shardbus.stores.chunked.journal import PIECE_SPAN_MAX, Block, unpack_open, unpack_piece
 from shardbus.stores.chunked.lookup import Lookup, ReadSnapshot
-from shardbus.stores.chunked.staged import staged_data
 
 SLAB_BYTES: Final = 1024 * 1024
 SPAN: Final = 256
@@ -36,12 +37,10 @@ class BlockReader:
             size_bytes = 0
             while at < until and size_bytes < SLAB_BYTES:
                 end = min(at + SPAN, until)
-                for number, packed in self._lookup.pieces(local, LIFECYCLE_STAGE, at, end):
-                    found = staged_data(packed)
-                    is_sound = found is not None and found[:3] == (local, LIFECYCLE_STAGE, number)
+                for number, block in read_blocks(self._lookup, local, at, end).items():
                     slab.numbers.append(number)
-                    slab.blocks.append(found[3] if found is not None and is_sound else None)
-                    size_bytes += len(packed)
+                    slab.blocks.append(block)
+                    size_bytes += 0 if block is None else len(block)
                 at = end
             slab.until = max(at, after)
         return slab
@@ -54,3 +53,34 @@ class BlockReader:
         if found is None or found[:3] != (local, LIFECYCLE, RECORD_KEY):
             raise StoreError("the record of a fragment's journal is damaged")
         return first_kept(found[3])
+
+
+def read_blocks(lookup: Lookup, local: int, after: int, until: int) -> dict[int, bytes | None]:
+    """Blocks with numbers from above `after` to `until`; None for what is damaged.
+
+    Of a damaged piece only the last number is known, or, if that is beyond `until` or the piece is
+    open, that it begins after all earlier blocks.
+    """
+    found: dict[int, bytes | None] = {}
+    beyond = min(until + PIECE_SPAN_MAX - 1, BATCH_MAX)
+    for number, packed in lookup.pieces(local, LIFECYCLE_STAGE, after, beyond):
+        _add(found, unpack_piece(local, number, packed), number, after, until)
+        if number >= until:
+            break
+    packed = lookup.open_piece(local)
+    if packed:
+        _add(found, unpack_open(local, packed), BATCH_MAX, after, until)
+    return dict(sorted(found.items()))
+
+
+def _add(
+    found: dict[int, bytes | None], blocks: list[Block] | None, number: int, after: int, until: int
+) -> None:
+    if blocks is None:
+        lost = number if number <= until else max(found, default=after) + 1
+        if lost <= until:
+            found[lost] = None
+        return
+    for at, data in blocks:
+        if after < at <= until:
+            found[at] = data

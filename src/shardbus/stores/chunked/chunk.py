@@ -54,6 +54,8 @@ SHARED_VERSION: Final = 3
 ADOPTED_VERSION: Final = 4
 # The version of pieces of stages that have payloads beside them.
 PIECE_VERSION: Final = 2
+# The version of pieces of journals that have several blocks.
+BLOCKS_VERSION: Final = 3
 _HEAD_START: Final = Struct("<HHq")
 _RECORD: Final = Struct("<qqIQ")
 # The two halves of a record: its moments, and what describes its payload.
@@ -73,6 +75,8 @@ RECORD_BYTES: Final = 28
 _SHARED_MARK: Final = SHARED_VERSION.to_bytes(2, "little")
 _ADOPTED_MARK: Final = ADOPTED_VERSION.to_bytes(2, "little")
 CHECKSUM_BYTES: Final = 8
+COUNTERS_BYTES: Final = 146
+"""The counters of a fragment. Bytes after them are the open piece of its journal."""
 
 Spot = tuple[int, int, int]
 """Position of the message, index of its part, and where in the part its payload begins."""
@@ -82,6 +86,7 @@ assert LOCALS_MAX << COUNTER_BITS <= 1 << 63
 assert _HEAD_START.size == HEAD_START_BYTES
 assert _RECORD.size == RECORD_BYTES == _MOMENTS.size + _DESCRIBED_BYTES
 assert CHUNK_COUNT_MAX <= CHUNK_SPAN_MAX < 1 << 16
+assert _COUNTERS.size + CHECKSUM_BYTES == COUNTERS_BYTES
 
 
 def key_of(local: int, counter: int) -> int:
@@ -469,10 +474,10 @@ def pack_counters(local: int, counters: Counters) -> bytes:
 
 
 def unpack_counters(local: int, data: bytes) -> Counters | None:
-    """The counters of a fragment, None if the record is damaged."""
-    end = len(data) - CHECKSUM_BYTES
-    if end != _COUNTERS.size:
+    """The counters of a fragment, None if the record is damaged. What follows them is ignored."""
+    if len(data) < COUNTERS_BYTES:
         return None
+    end = _COUNTERS.size
     if _CHECKSUM.unpack_from(data, end)[0] != int(xxh3_64_intdigest(data[:end], seed=local)):
         return None
     fields: tuple[int, ...] = _COUNTERS.unpack_from(data, 0)
@@ -577,7 +582,7 @@ def unpack_versioned(packed: bytes) -> tuple[int, int, int, bytes, bytes] | None
         return None
     version, local, kind, key_bytes = _RECORD_START.unpack_from(packed, 0)
     data_at = key_at + key_bytes
-    if version not in (FORMAT_VERSION, PIECE_VERSION) or data_at > end:
+    if not FORMAT_VERSION <= version <= BLOCKS_VERSION or data_at > end:
         return None
     return version, local, kind, packed[key_at:data_at], packed[data_at:end]
 

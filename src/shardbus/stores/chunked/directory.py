@@ -3,10 +3,19 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right, insort
 from typing import Final, final
 
 from shardbus.stores.chunked.chunk import local_of
+from shardbus.stores.chunked.journal import (
+    OPEN_BYTES_MAX,
+    OPEN_BYTES_MAX_BY_KEY,
+    OpenPiece,
+    unpack_open,
+)
+
+log = logging.getLogger(__name__)
 
 # Chunks listed in `recent`, and thus in memory, before they are moved to `place`.
 RECENT_MAX: Final = 2048
@@ -45,7 +54,8 @@ class Chunk:
 
 @final
 class Known:
-    """Numbers that increase with every commit, and which fragments have chunks with parts.
+    """Numbers that increase with every commit, which fragments have chunks with parts, and the open
+    pieces of journals.
 
     Where chunks are `by_key`, the number of a chunk is its first key.
     """
@@ -56,6 +66,29 @@ class Known:
         self.next_part = 1
         self.last_counters: dict[int, int] = {}
         self.has_parts: set[int] = set()
+        self.open_pieces: dict[int, OpenPiece] = {}
+
+    def open_piece(self, local: int) -> OpenPiece:
+        """The open piece of a fragment, a new one if it has none."""
+        piece = self.open_pieces.get(local)
+        if piece is None:
+            piece = OpenPiece(local, OPEN_BYTES_MAX_BY_KEY if self.by_key else OPEN_BYTES_MAX)
+            self.open_pieces[local] = piece
+        return piece
+
+    def load_open(self, local: int, packed: bytes) -> None:
+        """Take over the open piece of a journal as it is stored."""
+        if not packed:
+            return
+        blocks = unpack_open(local, packed)
+        if blocks is not None:
+            self.open_piece(local).restore(blocks)
+            return
+        log.error(
+            "the newest records of events of the fragment with local number %d are damaged, and "
+            "are lost with its next commit",
+            local,
+        )
 
     def take_number(self, first: int) -> int:
         """The number of a new chunk."""

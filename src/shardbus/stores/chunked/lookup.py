@@ -156,6 +156,10 @@ class Lookup:
         """The pieces of a stage with their records."""
         raise NotImplementedError
 
+    def open_piece(self, local: int) -> bytes:
+        """The record of the open piece of a fragment's journal, empty if there is none."""
+        raise NotImplementedError
+
     def kept_pieces(self, local: int, stage: bytes, after: int, until: int) -> list[int]:
         """The pieces of a stage that have payloads beside them."""
         raise NotImplementedError

@@ -15,6 +15,7 @@ from xxhash import xxh3_64_intdigest
 from shardbus.stores.chunked.chunk import (
     CHECKSUM_BYTES,
     COUNTER_MAX,
+    COUNTERS_BYTES,
     key_of,
     parts_of,
     unpack_counters,
@@ -25,6 +26,7 @@ from shardbus.stores.chunked.chunk import (
     unpack_session_state,
     unpack_state,
 )
+from shardbus.stores.chunked.journal import open_in, unpack_open
 from shardbus.stores.chunked.staged import unpack_staged
 
 _NUMBER: Final = Struct("<q")
@@ -52,7 +54,14 @@ class Renumbering:
     def counters(self, data: bytes) -> bytes | None:
         if unpack_counters(self.old, data) is None:
             return None
-        return _sealed(data[:-CHECKSUM_BYTES], self.new)
+        return _sealed(data[: COUNTERS_BYTES - CHECKSUM_BYTES], self.new)
+
+    def open_piece(self, counters: bytes) -> bytes | None:
+        """The open piece that follows counters, empty if there is none."""
+        data = open_in(counters)
+        if not data:
+            return b""
+        return None if unpack_open(self.old, data) is None else _renumbered(data, self.new)
 
     def head(self, key: int, data: bytes) -> bytes | None:
         if unpack_head(key, data) is None:

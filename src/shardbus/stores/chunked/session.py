@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import final
 
 from shardbus.core.fragment.change import Remember
+from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE
 from shardbus.core.sessions.key import session_key_of
 from shardbus.stores.base.store import SessionPage, StoreError, WaitingSession
+from shardbus.stores.chunked.blocks import read_blocks
 from shardbus.stores.chunked.chunk import (
     COUNTER_MAX,
     decoded,
@@ -101,6 +103,9 @@ class ImageReader:
 
     def stage(self, local: int, name: bytes, after: int, until: int) -> dict[int, bytes | None]:
         """As `MessageStore.read_stage`."""
+        if name == LIFECYCLE_STAGE:
+            with ReadSnapshot(self._lookup):
+                return read_blocks(self._lookup, local, after, until)
         pieces: dict[int, bytes | None] = {}
         for piece, data in self._lookup.pieces(local, name, after, until):
             found = staged_data(data)

@@ -19,6 +19,7 @@ from xxhash import xxh3_64_intdigest
 
 from shardbus.core.fragment.change import Adopt
 from shardbus.stores.chunked.chunk import (
+    BLOCKS_VERSION,
     CHUNK_BYTES_MAX,
     CHUNK_COUNT_MAX,
     FORMAT_VERSION,
@@ -65,9 +66,15 @@ class StagedPart:
 
 @final
 class StagedPiece:
-    """The description of a piece; without parts, all of it is in `data`."""
+    """The description of a piece; without parts, all of it is in `data`.
 
-    def __init__(self, local: int, stage: bytes, piece: int, data: bytes) -> None:
+    `has_blocks`: it is a piece of a journal, of several blocks (see `journal`).
+    """
+
+    def __init__(
+        self, local: int, stage: bytes, piece: int, data: bytes, *, has_blocks: bool = False
+    ) -> None:
+        self.has_blocks = has_blocks
         self.local = local
         self.stage = stage
         self.piece = piece
@@ -116,7 +123,8 @@ class StagedPiece:
 
     def pack(self) -> bytes:
         if not self.parts:
-            return pack_versioned(FORMAT_VERSION, self.local, self.piece, self.stage, self.data)
+            version = BLOCKS_VERSION if self.has_blocks else FORMAT_VERSION
+            return pack_versioned(version, self.local, self.piece, self.stage, self.data)
         packed = [_COUNT.pack(len(self.data)), self.data, _COUNT.pack(len(self.parts))]
         for part in self.parts:
             packed.append(_PART.pack(part.number, part.count, part.digest))
@@ -143,7 +151,8 @@ def unpack_staged(packed: bytes) -> StagedPiece | None:
         return None
     version, local, number, stage, data = found
     if version != PIECE_VERSION:
-        return StagedPiece(local, stage, number, data)
+        is_blocks = version == BLOCKS_VERSION
+        return StagedPiece(local, stage, number, data, has_blocks=is_blocks)
     parts_at = _COUNT.size + int(_COUNT.unpack_from(data, 0)[0])
     piece = StagedPiece(local, stage, number, data[_COUNT.size : parts_at])
     parts: int = _COUNT.unpack_from(data, parts_at)[0]

@@ -13,6 +13,7 @@ from shardbus.stores.base.store import NotStored
 from shardbus.stores.chunked.batch import Batch
 from shardbus.stores.chunked.chunk import counter_of, key_of
 from shardbus.stores.chunked.directory import Chunk, Known
+from shardbus.stores.chunked.journal import ClosedPiece
 from shardbus.stores.chunked.rows import Rows
 from shardbus.stores.chunked.staged import Adopted, StagedPiece, unpack_staged
 
@@ -42,6 +43,10 @@ class StageTables:
     ) -> None:
         raise NotImplementedError
 
+    def put_closed(self, pieces: list[ClosedPiece]) -> None:
+        """Store pieces of journals."""
+        raise NotImplementedError
+
     def put_part(self, number: int, body: bytes) -> None:
         """Store payloads of a piece, which is their only user."""
         raise NotImplementedError
@@ -64,6 +69,8 @@ class StageWriter:
         self._rows = Rows()
 
     def store(self) -> None:
+        if self._batch.closed:
+            self._tables.put_closed(self._batch.closed)
         adopted: list[int] = []
         for local, change in self._batch.stages:
             if isinstance(change, Adopt):

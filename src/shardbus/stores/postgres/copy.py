@@ -18,7 +18,7 @@ from shardbus.stores.base.backup import Copied, Watch
 from shardbus.stores.base.store import StoreError
 from shardbus.stores.chunked.chunk import decoded
 from shardbus.stores.postgres.link import Address, Link, Row
-from shardbus.stores.postgres.lookup import keys_of
+from shardbus.stores.postgres.lookup import keys_of, unpack_bytea
 from shardbus.stores.postgres.schema import settings_of
 from shardbus.stores.sqlite.catalogue import SqliteCatalogue
 from shardbus.stores.sqlite.database import prepare
@@ -51,8 +51,8 @@ _BY_FRAGMENT: Final = {
 }
 _FRAGMENTS: Final = """
 SELECT local, entity_id, number, counters, is_deleted::integer, forgotten_at, forgotten_to,
-    has_parts::integer
-FROM fragment WHERE slot = $1 ORDER BY local
+    has_parts::integer, to_jsonb(f) ->> 'journal'
+FROM fragment f WHERE slot = $1 ORDER BY local
 """
 _PARTS: Final = "SELECT id, users, body FROM part WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3"
 _PIECES: Final = """
@@ -116,7 +116,10 @@ class PostgresSnapshot(Moment):
         if slot[0]:
             file.execute("INSERT INTO namespace VALUES (1, ?)", (slot[0],))
         file.execute("UPDATE entity_ids SET highest = ?", (slot[1],))
-        fragments = [tuple(row) for row in self.link.fetch(_FRAGMENTS, self._slot)]
+        fragments = [
+            (*row[:3], row[3] + unpack_bytea(row[8]), *row[4:8])
+            for row in self.link.fetch(_FRAGMENTS, self._slot)
+        ]
         file.executemany("INSERT INTO fragment VALUES (?, ?, ?, ?, ?, ?, ?, ?)", fragments)
         numbers = count(1)
         for fragment in fragments:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from shardbus.stores.chunked.chunk import COUNTERS_BYTES
 from shardbus.stores.chunked.rows import BRING, CHANGE, COLUMNS, COUNTERS, Cell
 
 Column = list[Cell] | None
@@ -14,6 +15,9 @@ _HEAD: Final = 11
 _BODY: Final = 12
 _DATA: Final = 13
 _NAME: Final = 14
+# After counters: there is no open piece (any more). Without it `commit_v1` leaves the one that is
+# there, as it must for nodes of earlier builds.
+_NO_PIECE: Final = b"\x00"
 
 
 @final
@@ -34,7 +38,7 @@ class Arrays:
             if kind == COUNTERS:
                 local, data = cells[at + _KEY], cells[at + _DATA]
                 assert isinstance(local, int) and isinstance(data, bytes)
-                self.counters[local] = data
+                self.counters[local] = data if len(data) > COUNTERS_BYTES else data + _NO_PIECE
                 continue
             self.mask |= 1 << kind
             if kind in (BRING, CHANGE) and cells[at + _NAME] is not None:

@@ -53,7 +53,7 @@ VALUES ($1, 0, 0, '', $2, $3)
 """
 _FRAGMENT: Final = """
 INSERT INTO fragment (local, slot, entity_id, number, counters, is_deleted, forgotten_at,
-    forgotten_to, has_parts) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+    forgotten_to, has_parts, journal) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 """
 _SESSIONS: Final = """
 INSERT INTO session (local, name, rank)
@@ -252,6 +252,7 @@ class _Load:
             forgotten_at,
             to.key(forgotten_to) if forgotten_to else 0,
             bool(has_parts),
+            self._sound(to.open_piece(counters)),
         )
         self._link.fetch(_DONE, self._slot, to.old)
         self._link.commit()

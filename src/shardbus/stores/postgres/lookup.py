@@ -104,6 +104,8 @@ _PIECES: Final = """
 SELECT piece, data FROM stage
 WHERE local = $1 AND stage = $2 AND piece > $3 AND piece <= $4 ORDER BY piece LIMIT $5
 """
+# Also if the schema has no such column yet, because nodes of the build before serve.
+_OPEN_PIECE: Final = "SELECT to_jsonb(f) ->> 'journal' FROM fragment f WHERE local = $1"
 _KEPT_PIECES: Final = """
 SELECT piece FROM stage WHERE local = $1 AND stage = $2 AND piece > $3 AND piece <= $4
 AND parts <> '{}' ORDER BY piece
@@ -253,12 +255,21 @@ class PostgresLookup(Lookup):
             if len(rows) < PIECES_MAX:
                 return
 
+    def open_piece(self, local: int) -> bytes:
+        rows = self.ask(_OPEN_PIECE, local)
+        return unpack_bytea(rows[0][0]) if rows else b""
+
     def kept_pieces(self, local: int, stage: bytes, after: int, until: int) -> list[int]:
         return [row[0] for row in self.ask(_KEPT_PIECES, local, stage, after, until)]
 
     def piece(self, local: int, stage: bytes, number: int) -> bytes:
         rows = self.ask(_PIECE, local, stage, number)
         return bytes(rows[0][0]) if rows else b""
+
+
+def unpack_bytea(shown: str | None) -> bytes:
+    """Bytes as they are shown in JSON; none where there is no such column."""
+    return b"" if shown is None else bytes.fromhex(shown[2:])
 
 
 def keys_of(local: int) -> tuple[int, int]:

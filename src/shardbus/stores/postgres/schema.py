@@ -22,10 +22,10 @@ from shardbus.stores.postgres.link import (
 from shardbus.stores.postgres.move_mark import refuse_moved
 
 SCHEMA: Final = "shardbus"
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 # The earliest build that can use each version: a version that only adds something is usable by the
 # previous build.
-_USABLE_SINCE: Final = {1: 1, 2: 2, 3: 2, 4: 2, 5: 2}
+_USABLE_SINCE: Final = {1: 1, 2: 2, 3: 2, 4: 2, 5: 2, 6: 2}
 # "SBpg": one process at a time creates or migrates the schema.
 _SCHEMA_LOCK: Final = 0x53427067
 # How long a migration waits for a table: meanwhile all commits of the nodes that serve wait too.
@@ -64,6 +64,8 @@ PLANS: Final = {
     "jit": "off",
     "max_parallel_workers_per_gather": "0",
     "default_transaction_isolation": "read committed",
+    # How bytes look in JSON.
+    "bytea_output": "hex",
     "default_transaction_read_only": "off",
     "statement_timeout": "0",
     "lock_timeout": "0",

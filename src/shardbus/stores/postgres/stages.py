@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Final, final
 
+from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE
+from shardbus.stores.chunked.journal import ClosedPiece
 from shardbus.stores.chunked.rows import Rows
 from shardbus.stores.chunked.stages import FoundPiece, StageTables
 from shardbus.stores.postgres.encoding import Arrays
@@ -17,6 +19,11 @@ SELECT id, parts FROM stage WHERE local = $1 AND stage = $2 AND piece BETWEEN $3
 _PIECE_ROW: Final = "SELECT id, data FROM stage WHERE local = $1 AND stage = $2 AND piece = $3"
 _PUT_PIECE: Final = """
 INSERT INTO stage (local, stage, piece, data, parts) VALUES ($1, $2, $3, $4, $5)
+"""
+_PUT_CLOSED: Final = """
+INSERT INTO stage (local, stage, piece, data, parts)
+SELECT u.local, $1, u.piece, u.data, '{}'
+FROM unnest($2::bigint[], $3::bigint[], $4::bytea[]) AS u(local, piece, data)
 """
 _PUT_PART: Final = "INSERT INTO part VALUES ($1, 1, $2)"
 _DROP_PIECES: Final = "DELETE FROM stage WHERE id = ANY ($1::bigint[])"
@@ -49,6 +56,15 @@ class PostgresStages(StageTables):
         self, local: int, stage: bytes, piece: int, packed: bytes, parts: list[int]
     ) -> None:
         self._link.fetch(_PUT_PIECE, local, stage, piece, packed, parts)
+
+    def put_closed(self, pieces: list[ClosedPiece]) -> None:
+        self._link.fetch(
+            _PUT_CLOSED,
+            LIFECYCLE_STAGE,
+            [piece[0] for piece in pieces],
+            [piece[1] for piece in pieces],
+            [piece[2] for piece in pieces],
+        )
 
     def put_part(self, number: int, body: bytes) -> None:
         self._link.fetch(_PUT_PART, number, body)

@@ -91,7 +91,7 @@ _NEXT_PART: Final = "SELECT max(id) FROM part WHERE id BETWEEN $1 AND $2"
 _FRAGMENTS: Final = """
 SELECT entity_id, number, local FROM fragment WHERE slot = $1 AND NOT is_deleted
 """
-_KNOWN: Final = "SELECT local, counters, has_parts, ctid FROM fragment WHERE slot = $1"
+_KNOWN: Final = "SELECT local, counters, has_parts, ctid, journal FROM fragment WHERE slot = $1"
 _NEXT_LOCAL: Final = "SELECT coalesce(max(local) + 1, 0) FROM fragment"
 _FREE_LOCALS: Final = """
 SELECT free FROM generate_series(0, $1 - 1) AS free
@@ -524,7 +524,7 @@ class SlotWriter:
         except Exception as bug:
             # The commit is invalid; nothing is written before everything is planned.
             raise NotStored(f"internal error: {bug!r}") from bug
-        if batch.stages or others:
+        if batch.has_stages() or others:
             self._link.begin()
             self._send(first)
             for arrays in others:
@@ -572,11 +572,12 @@ class SlotWriter:
         highest = self._link.fetch(_NEXT_PART, first, last)[0][0]
         known.next_part = max(highest or 0, first) + 1
         ats: dict[int, Tid] = {}
-        for local, data, has_parts, at in self._link.fetch(_KNOWN, self._slot):
+        for local, data, has_parts, at, journal in self._link.fetch(_KNOWN, self._slot):
             counters = unpack_counters(local, data)
             known.last_counters[local] = COUNTER_MAX if counters is None else counters.last_counter
             if has_parts:
                 known.has_parts.add(local)
+            known.load_open(local, journal)
             ats[local] = at
         self._directory, self._known, self._ats = StoreDirectory(), known, ats
         return self._directory

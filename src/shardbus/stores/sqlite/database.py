@@ -21,8 +21,10 @@ from shardbus.stores.sqlite.room import DiskRoom, is_no_room, no_room_text
 log = logging.getLogger(__name__)
 
 APPLICATION_ID: Final = 0x53424D53
-SCHEMA_VERSION: Final = 8
+SCHEMA_VERSION: Final = 9
 """The schema of stores and of the catalogue. Files with another one are refused."""
+SCHEMA_VERSION_MIN: Final = 8
+"""Files of this schema are used too: they are files of the present one that lack what it added."""
 SQLITE_VERSION_MIN: Final = (3, 38, 0)
 
 # Against 4096: 5 to 10 % less processor time (half the writes), a little more bytes (ADR 3).
@@ -249,9 +251,9 @@ def _ids(path: Path, mode: str) -> tuple[int, int]:
 
 def refuse_other(path: Path, version: int) -> None:
     """Raises OtherBuild for a file whose schema this build does not support."""
-    if version == SCHEMA_VERSION:
+    if SCHEMA_VERSION_MIN <= version <= SCHEMA_VERSION:
         return
-    is_earlier = version < SCHEMA_VERSION
+    is_earlier = version < SCHEMA_VERSION_MIN
     why = (
         f"made by an earlier build of Shardbus, before the first release (schema {version}; "
         f"this build has {SCHEMA_VERSION}), and files of those builds are not converted"
@@ -286,8 +288,19 @@ def open_writer(path: Path, durability: str, reserve_bytes: int = 0) -> sqlite3.
         connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
         # Debian builds SQLite so that it overwrites deleted data, which doubles the writing.
         connection.execute("PRAGMA secure_delete = OFF")
+        _raise_version(connection)
         opened.pop_all()
     return connection
+
+
+def _raise_version(connection: sqlite3.Connection) -> None:
+    """Keep earlier builds away, which cannot read what is going to be written.
+
+    They look for the version in the file without its log.
+    """
+    if _pragma(connection, "user_version") < SCHEMA_VERSION:
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def open_reader(path: Path, *, is_alone: bool = False) -> sqlite3.Connection:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from shardbus.core.message import NEVER_MS
+from shardbus.stores.chunked.chunk import COUNTERS_BYTES
 from shardbus.stores.chunked.directory import Chunk
 from shardbus.stores.chunked.lookup import Bytes, DueRow, Lookup, SpelledRow
 from shardbus.stores.chunked.page import ChunkRow, EntryRow
@@ -154,6 +155,7 @@ _PIECES: Final = """
 SELECT piece, data FROM stage
 WHERE local = ? AND stage = ? AND piece > ? AND piece <= ? ORDER BY piece
 """
+_OPEN_PIECE: Final = f"SELECT substr(counters, {COUNTERS_BYTES + 1}) FROM fragment WHERE local = ?"
 _KEPT_PIECES: Final = """
 SELECT piece FROM stage
 WHERE local = ? AND stage = ? AND piece > ? AND piece <= ? AND parts <> '[]' ORDER BY piece
@@ -328,6 +330,10 @@ class SqliteLookup(Lookup):
     ) -> Iterator[tuple[int, bytes]]:
         for piece, data in self.connection.execute(_PIECES, (local, stage, after, until)):
             yield piece, _bytes(data)
+
+    def open_piece(self, local: int) -> bytes:
+        row = self.connection.execute(_OPEN_PIECE, (local,)).fetchone()
+        return b"" if row is None else _bytes(row[0])
 
     def kept_pieces(self, local: int, stage: bytes, after: int, until: int) -> list[int]:
         rows = self.connection.execute(_KEPT_PIECES, (local, stage, after, until))

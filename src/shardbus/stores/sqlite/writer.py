@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from shardbus.core.fragment.change import new_counters
+from shardbus.core.lifecycle.journal import LIFECYCLE_STAGE
 from shardbus.stores.base.store import FragmentCommit, FragmentId, NotStored, StoreError
 from shardbus.stores.chunked.batch import Batch, planned
 from shardbus.stores.chunked.chunk import (
@@ -18,6 +19,7 @@ from shardbus.stores.chunked.chunk import (
     unpack_counters,
 )
 from shardbus.stores.chunked.directory import Known, StoreDirectory
+from shardbus.stores.chunked.journal import ClosedPiece, open_in
 from shardbus.stores.chunked.rows import COLUMNS, Cell, Rows
 from shardbus.stores.chunked.stages import FoundPiece, StageTables, StageWriter, drop_pieces
 from shardbus.stores.sqlite.lookup import SqliteLookup
@@ -32,6 +34,8 @@ SWEEP_ENTRIES_MAX: Final = 1024
 SWEEP_SESSIONS_MAX: Final = 64
 SWEEP_RECORDS_MAX: Final = 16
 SWEEP_PIECES_MAX: Final = 16
+# Closed pieces of journals in one statement.
+CLOSED_ROWS_MAX: Final = 16
 
 _ROW: Final = "(" + ",".join("?" * COLUMNS) + ")"
 _INSERT: Final = tuple(
@@ -129,6 +133,10 @@ DELETE FROM record WHERE id IN (SELECT id FROM record WHERE local = ?1 LIMIT ?2)
 _SWEPT_PIECES: Final = "SELECT id, parts FROM stage WHERE local = ?1 LIMIT ?2"
 # Not through the view: every row of every commit would then evaluate one more trigger.
 _PUT_PIECE: Final = "INSERT INTO stage (local, stage, piece, data, parts) VALUES (?, ?, ?, ?, ?)"
+_PUT_CLOSED: Final = tuple(
+    "INSERT INTO stage (local, stage, piece, data) VALUES " + ",".join(["(?, ?, ?, ?)"] * count)
+    for count in range(1, CLOSED_ROWS_MAX + 1)
+)
 _PIECES: Final = """
 SELECT id, parts FROM stage WHERE local = ? AND stage = ? AND piece BETWEEN ? AND ?
 """
@@ -170,6 +178,14 @@ class SqliteStages(StageTables):
         self, local: int, stage: bytes, piece: int, packed: bytes, parts: list[int]
     ) -> None:
         self._connection.execute(_PUT_PIECE, (local, stage, piece, packed, str(parts)))
+
+    def put_closed(self, pieces: list[ClosedPiece]) -> None:
+        for start in range(0, len(pieces), CLOSED_ROWS_MAX):
+            some = pieces[start : start + CLOSED_ROWS_MAX]
+            values: list[int | bytes] = []
+            for local, number, packed in some:
+                values += (local, LIFECYCLE_STAGE, number, packed)
+            self._connection.execute(_PUT_CLOSED[len(some) - 1], values)
 
     def put_part(self, number: int, body: bytes) -> None:
         self._connection.execute(_PUT_PART, (number, body))
@@ -226,6 +242,7 @@ class StoreWriter(SqliteLookup):
         for local in created.values():
             self._known.last_counters[local] = 0
             self._known.has_parts.discard(local)
+            self._known.open_pieces.pop(local, None)
         return created
 
     def delete(self, locals_: Sequence[int]) -> None:
@@ -299,20 +316,21 @@ class StoreWriter(SqliteLookup):
             known.last_counters[local] = COUNTER_MAX if counters is None else counters.last_counter
             if has_parts:
                 known.has_parts.add(local)
+            known.load_open(local, open_in(data))
         self._directory, self._known = directory, known
         return directory
 
     def _store(self, batch: Batch) -> None:
         cells = batch.rows.cells
         is_full = batch.directory.recent_count > self._recent_max
-        if batch.rows.count() <= ROWS_MAX and not is_full and not batch.stages:
+        if batch.rows.count() <= ROWS_MAX and not is_full and not batch.has_stages():
             insert_cells(self.connection, cells)
             return
         self.connection.execute("BEGIN IMMEDIATE")
         step = ROWS_MAX * COLUMNS
         for start in range(0, len(cells), step):
             insert_cells(self.connection, cells[start : start + step])
-        if batch.stages:
+        if batch.has_stages():
             StageWriter(self._stages, batch).store()
         if batch.directory.recent_count > self._recent_max:
             self._move_recent()

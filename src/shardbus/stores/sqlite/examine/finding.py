@@ -19,6 +19,7 @@ from shardbus.stores.chunked.chunk import (
     unpack_head,
     unpack_state,
 )
+from shardbus.stores.chunked.journal import open_in
 from shardbus.stores.chunked.staged import StagedPiece
 from shardbus.stores.sqlite.examine.salvage import Row, blob, integer
 
@@ -121,7 +122,9 @@ class Owner:
         # Whether the file says that the fragment ever had a chunk with parts.
         self.has_parts = integer(row[5]) == 1
         self.base = sequence_base(self.number)
-        self.stored: Counters | None = unpack_counters(self.local, blob(row[3]))
+        counters = blob(row[3])
+        self.stored: Counters | None = unpack_counters(self.local, counters)
+        self.open_piece = open_in(counters)
         self.counted = new_counters()
         # False when some sizes could not be read, so that the bytes cannot be compared.
         self.is_size_known = True

@@ -34,6 +34,7 @@ from shardbus.stores.chunked.chunk import (
     unpack_session_state,
     unpack_spots,
 )
+from shardbus.stores.chunked.journal import blocks_in
 from shardbus.stores.chunked.staged import StagedPiece
 from shardbus.stores.sqlite.database import (
     FileLock,
@@ -202,8 +203,7 @@ class Copy:
             if piece.stage == LIFECYCLE_STAGE:
                 journal = self._journals.setdefault(owner.local, Journal(None, 0, is_on=False))
                 if journal is not None:
-                    at_ms = _last_ms(piece.data, journal.at_ms)
-                    journal.recover(piece.piece, len(piece.data), at_ms)
+                    _recover(journal, piece)
 
     def stray(self, owner: Owner | None, piece: FoundPiece) -> None:
         gone = "-1" if owner is None else str(piece.gone)
@@ -365,6 +365,12 @@ class Copy:
             self._connection.execute("COMMIT")
             self._connection.execute("BEGIN IMMEDIATE")
         return is_new
+
+
+def _recover(journal: Journal, piece: StagedPiece) -> None:
+    blocks = blocks_in(piece.data) if piece.has_blocks else [(piece.piece, piece.data)]
+    for number, block in blocks or ():
+        journal.recover(number, len(block), _last_ms(block, journal.at_ms))
 
 
 def _last_ms(block: bytes, otherwise_ms: int) -> int:

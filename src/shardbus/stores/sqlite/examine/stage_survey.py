@@ -34,6 +34,17 @@ class StageSurvey:
     def run(self, sink: Sink) -> None:
         for row in self._salvage.rows("stage", "id", "local, stage, piece, data, parts"):
             self._piece(sink, row, listed_parts(row[5]) or [])
+        for owner in self._owners.values():
+            if owner.open_piece and not owner.is_deleted:
+                self._open_piece(sink, owner)
+
+    def _open_piece(self, sink: Sink, owner: Owner) -> None:
+        found = unpack_staged(owner.open_piece)
+        if found is None or (found.local, found.stage) != (owner.local, LIFECYCLE_STAGE):
+            what = f"the open piece of stage {LIFECYCLE_STAGE.hex()} fails its checksum"
+            self._findings.add(what, _EVENTS_LOST, owner)
+        else:
+            self._whole(sink, owner, found, "")
 
     def _piece(self, sink: Sink, row: Row, listed: list[int]) -> None:
         name, packed = (integer(row[1]), blob(row[2]), integer(row[3])), blob(row[4])
