@@ -33,6 +33,7 @@ CHECKED := src tests $(wildcard bench) spark setup.py
 INTERPRETED_TESTS := $(wildcard tests/unit tests/model/core tests/stores/test_[bc]*.py tests/stores/test_model.py)
 JS := tests/conformance/js
 S3 := spark/tests/s3
+AZURITE := spark/tests/azurite
 VERSITYGW := v1.8.0
 GO := tests/conformance/go
 JVM := tests/conformance/java tests/conformance/jms
@@ -44,7 +45,7 @@ LINTERS := build/linters
 
 package_files = $(shell find $(1) -type f -not -path '*/__pycache__/*' -not -path '*.egg-info/*' | LC_ALL=C sort)
 
-.PHONY: help build run s3 test test-long test-release test-costs check collected fmt unit model stores sim sim-table browser pictures conformance backlog bench \
+.PHONY: help build run s3 azurite test test-long test-release test-costs check collected fmt unit model stores sim sim-table browser pictures conformance backlog bench \
 	bench-features bench-peers bench-spark spark-versions mutants storm storm-cluster storm-repartition cluster tools docs dist pin clean curl node chromium postgres systemd linters sdks go java maven rust dotnet FORCE
 
 help:  ## this list
@@ -71,7 +72,7 @@ test-long: build tools  ## clusters, storms, chosen planted bugs; what is compil
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m '$(LONG)' spark/tests tests
 	$(INTERPRETED) $(PYTEST) $(PARALLEL) -m '$(SHORT)' $(INTERPRETED_TESTS)
 
-test-release: build node curl postgres go java rust dotnet s3  ## wheels in empty environments, frameworks from their registries, every SDK under kills
+test-release: build node curl postgres go java rust dotnet s3 azurite  ## wheels in empty environments, frameworks from their registries, every SDK under kills
 	$(COMPILED) $(PYTEST) $(PARALLEL) -n $(LONG_WORKERS) -m release spark/tests tests
 
 test-costs: build tools  ## wall and processor seconds of every file of tests, one after another
@@ -175,7 +176,7 @@ dist: $(VENV)/.requirements  ## compiled and pure wheels and source distribution
 
 clean:  ## remove everything that make and the tools made
 	rm -rf $(VENV) build dist spark/build src/*.egg-info spark/src/*.egg-info $(JS)/node_modules $(BROWSER_JS)/node_modules \
-		$(GO)/build $(addsuffix /build,$(JVM)) $(RUST)/build \
+		$(GO)/build $(addsuffix /build,$(JVM) $(S3) $(AZURITE)) $(AZURITE)/node_modules $(RUST)/build \
 		.mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # Downloaded while the bus is compiled and checked.
@@ -214,7 +215,7 @@ npm_ci = npm ci --no-audit --no-fund --loglevel=error
 
 node: $(JS)/node_modules/.package-lock.json
 
-$(JS)/node_modules/.package-lock.json: $(JS)/package-lock.json
+$(addsuffix /node_modules/.package-lock.json,$(JS) $(AZURITE)): %/node_modules/.package-lock.json: %/package-lock.json
 	@$(has_node) || $(call apt_install,nodejs npm)
 	@! $(has_node) || { cd $(<D) && $(npm_ci) && touch node_modules/$(@F); }
 
@@ -250,17 +251,19 @@ $(addsuffix /build/.made,$(JVM)): %/build/.made: %/pom.xml $(shell find $(JVM) -
 		-DincludeScope=runtime -DoutputDirectory=build/lib
 	@touch $@
 
-# A server that speaks S3, and Spark's libraries for it (700 MB), for the tests of releases alone.
+# Servers of objects, and Spark's libraries for them (for S3 700 MB), for the tests of releases alone.
 s3: $(S3)/build/versitygw $(S3)/build/.made
+
+azurite: $(AZURITE)/node_modules/.package-lock.json $(AZURITE)/build/.made
 
 $(S3)/build/versitygw: $(VENV)/.made
 	@$(has_go) || $(pip_install) --no-compile --require-hashes -r requirements/go.txt
 	PATH="$(abspath $(BIN)):$$PATH" GOBIN=$(abspath $(S3)/build) \
 		go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW)
 
-$(S3)/build/.made: $(S3)/pom.xml
+$(addsuffix /build/.made,$(S3) $(AZURITE)): %/build/.made: %/pom.xml
 	@$(has_java) || $(call apt_install,default-jdk-headless maven)
-	cd $(S3) && mvn --batch-mode --quiet --no-transfer-progress dependency:copy-dependencies \
+	cd $* && mvn --batch-mode --quiet --no-transfer-progress dependency:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory=build/dependencies
 	@touch $@
 

@@ -7,9 +7,11 @@ from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
+from spark.tests.apart import Run, running_apart
 from spark.tests.bus import Bus, running_bus
 from spark.tests.fake_lane import FakeLane
 from spark.tests.sessions import local_spark
+from spark.tests.strangers import installed
 
 from shardbus_spark.client import Client, connect
 
@@ -22,6 +24,18 @@ def lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeLane]:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with FakeLane() as lane:
         yield lane
+
+
+@pytest.fixture
+def apart() -> Iterator[Run]:
+    with running_apart() as run:
+        yield run
+
+
+@pytest.fixture(scope="session")
+def strangers(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The program of a Python with other readers of Arrow and tables."""
+    return installed(tmp_path_factory.mktemp("strangers") / "venv")
 
 
 @pytest.fixture(scope="module")

@@ -7,51 +7,32 @@ replaced on conditions, and is found by listing. It does not check signatures, o
 from __future__ import annotations
 
 import hashlib
-import os
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from email.utils import formatdate
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, final
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from spark.tests.fated_server import FatedHandler, FatedServer
 
 BUCKET: Final = "tables"
 KEY_NAME: Final = "AKIATESTSTORE"
 SECRET: Final = "wJalr-the-secret-of-the-store"
 LISTED_MAX: Final = 100
 _WHEN: Final = 1_769_842_800
-_NOT_SET: Final = ("AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_DEFAULT_REGION")
-
-ANSWERED, KILLED, LOST, REFUSED = "answered", "killed", "lost", "refused"
-"""What happens to a request; a lost one takes effect, but its answer never arrives."""
 
 
 @final
-class ObjectServer:
-    """`fate` decides about each request by its method and key."""
+class ObjectServer(FatedServer):
+    """`uploads` are the parts of uploads that are neither completed nor aborted."""
+
+    root: Final = f"s3a://{BUCKET}"
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.objects: dict[str, bytes] = {}
-        self.requests: list[tuple[str, str]] = []
-        self.fate: Callable[[str, str], str] = lambda method, key: ANSWERED
-        self.victim = 0
-        self.turn = threading.Lock()
-        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"store": self}))
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-
-    @contextmanager
-    def running(self) -> Iterator[ObjectServer]:
-        thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        self.listed_max = LISTED_MAX
+        self.listings = 0
 
     def environment(self, secret: str = SECRET, key_name: str = KEY_NAME) -> dict[str, str]:
         """The environment of a process that uses the store."""
@@ -62,85 +43,59 @@ class ObjectServer:
             "AWS_REGION": "us-east-1",
         }
 
-    def kill(self) -> None:
-        """End the process whose requests are served, as by a power failure."""
-        if self.victim:
-            os.kill(self.victim, signal.SIGKILL)
-
     def keys(self, prefix: str) -> list[str]:
         return sorted(key for key in self.objects if key.startswith(prefix))
-
-
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that was killed does not take its answer."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]  # the base names more than it uses
-
-
-@contextmanager
-def environment(added: Mapping[str, str]) -> Iterator[None]:
-    """This process with these variables."""
-    before = dict(os.environ)
-    for name in _NOT_SET:
-        os.environ.pop(name, None)
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def etag(content: bytes) -> str:
     return f'"{hashlib.md5(content, usedforsecurity=False).hexdigest()}"'
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    store: ObjectServer
+class _Handler(FatedHandler[ObjectServer]):
+    def refusal(self, code: str, message: str) -> bytes:
+        return _error(code, message)
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Nothing is printed."""
-
-    def do_GET(self) -> None:
-        self._serve()
-
-    do_HEAD = do_PUT = do_DELETE = do_POST = do_GET
-
-    def _serve(self) -> None:
-        parts = urlsplit(self.path)
-        bucket, _, key = unquote(parts.path).lstrip("/").partition("/")
-        self._asked = parse_qs(parts.query, keep_blank_values=True)
-        body = self.rfile.read(int(self.headers.get("content-length") or 0))
-        with self.store.turn:
-            self.store.requests.append((self.command, key))
-            fate = self.store.fate(self.command, key)
-            if fate == KILLED:
-                self.store.kill()
-                self.close_connection = True
-            elif fate == REFUSED:
-                self._answer(500, _error("InternalError", "The store is not well."))
-            else:
-                self._is_silent = fate == LOST
-                self._do(bucket, key, body)
-
-    def _do(self, bucket: str, key: str, body: bytes) -> None:
+    def do(self, bucket: str, key: str, body: bytes) -> None:
+        self._asked = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
         if f"Credential={KEY_NAME}/" not in self.headers.get("authorization", ""):
-            self._answer(403, _error("InvalidAccessKeyId", "The key id does not exist."))
+            self.answer(403, _error("InvalidAccessKeyId", "The key id does not exist."))
         elif bucket != BUCKET:
-            self._answer(404, _error("NoSuchBucket", "The bucket does not exist."))
+            self.answer(404, _error("NoSuchBucket", "The bucket does not exist."))
+        elif self.command == "POST" and "delete" in self._asked:
+            self._delete_some(body.decode())
+        elif "uploads" in self._asked or "uploadId" in self._asked:
+            self._upload(key, self._one("uploadId"), body)
         elif self.command == "PUT":
             self._put(key, body)
         elif self.command == "DELETE":
             self.store.objects.pop(key, None)
-            self._answer(204)
-        elif self.command == "POST" and "delete" in self._asked:
-            self._delete_some(body.decode())
+            self.answer(204)
         elif "list-type" in self._asked:
-            self._answer(200, self._listing())
+            self.answer(200, self._listing())
         else:
             self._get(key)
+
+    def _upload(self, key: str, number: str, body: bytes) -> None:
+        """In parts: an object appears when they are put together."""
+        if not number:
+            number = f"upload-{len(self.store.requests)}"
+            self.store.uploads[number] = {}
+            told = f"<InitiateMultipartUploadResult><UploadId>{number}</UploadId>"
+            self.answer(200, f"{told}</InitiateMultipartUploadResult>".encode())
+        elif number not in self.store.uploads:
+            self.answer(404, _error("NoSuchUpload", "The upload does not exist."))
+        elif self.command == "PUT":
+            self.store.uploads[number][int(self._one("partNumber"))] = body
+            self.answer(200, headers={"ETag": etag(body)})
+        elif self.command == "DELETE":
+            self.store.uploads.pop(number)
+            self.answer(204)
+        else:
+            parts = self.store.uploads.pop(number)
+            self.store.objects[key] = b"".join(parts[at] for at in sorted(parts))
+            made = f"<ETag>{escape(etag(self.store.objects[key]))}</ETag>"
+            told = f"<CompleteMultipartUploadResult>{made}</CompleteMultipartUploadResult>"
+            self.answer(200, told.encode())
 
     def _put(self, key: str, body: bytes) -> None:
         there = self.store.objects.get(key)
@@ -148,45 +103,46 @@ class _Handler(BaseHTTPRequestHandler):
         if (self.headers.get("if-none-match") == "*" and there is not None) or (
             wanted is not None and (there is None or etag(there) != wanted)
         ):
-            self._answer(412, _error("PreconditionFailed", "A condition did not hold."))
+            self.answer(412, _error("PreconditionFailed", "A condition did not hold."))
             return
         source = self.headers.get("x-amz-copy-source")
         if source is None:
             self.store.objects[key] = body
-            self._answer(200, headers={"ETag": etag(body)})
+            self.answer(200, headers={"ETag": etag(body)})
             return
         copied = self.store.objects.get(unquote(source).lstrip("/").partition("/")[2])
         if copied is None:
-            self._answer(404, _error("NoSuchKey", "The object does not exist."))
+            self.answer(404, _error("NoSuchKey", "The object does not exist."))
             return
         self.store.objects[key] = copied
         result = f"<CopyObjectResult><ETag>{escape(etag(copied))}</ETag></CopyObjectResult>"
-        self._answer(200, result.encode())
+        self.answer(200, result.encode())
 
     def _get(self, key: str) -> None:
         content = self.store.objects.get(key)
         if content is None:
-            self._answer(404, _error("NoSuchKey", "The object does not exist."))
+            self.answer(404, _error("NoSuchKey", "The object does not exist."))
             return
         headers = {"ETag": etag(content), "Last-Modified": formatdate(_WHEN, usegmt=True)}
         asked = self.headers.get("range", "")
         if not asked:
-            self._answer(200, content, headers)
+            self.answer(200, content, headers)
             return
         low, _, high = asked.removeprefix("bytes=").partition("-")
         first = int(low) if low else max(len(content) - int(high), 0)
         last = min(int(high) if low and high else len(content) - 1, len(content) - 1)
         headers["Content-Range"] = f"bytes {first}-{last}/{len(content)}"
-        self._answer(206, content[first : last + 1], headers)
+        self.answer(206, content[first : last + 1], headers)
 
     def _delete_some(self, body: str) -> None:
         keys = [part.partition("</Key>")[0] for part in body.split("<Key>")[1:]]
         for key in keys:
             self.store.objects.pop(key, None)
         deleted = "".join(f"<Deleted><Key>{key}</Key></Deleted>" for key in keys)
-        self._answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
+        self.answer(200, f"<DeleteResult>{deleted}</DeleteResult>".encode())
 
     def _listing(self) -> bytes:
+        self.store.listings += 1
         prefix = self._one("prefix")
         after = self._one("continuation-token") or self._one("start-after")
         slash = self._one("delimiter")
@@ -197,7 +153,11 @@ class _Handler(BaseHTTPRequestHandler):
             shown = prefix + rest.partition(slash)[0] + slash if is_below else key
             if shown > after:
                 folded[shown] = "" if is_below else key
-        some = dict(list(folded.items())[: int(self._one("max-keys") or LISTED_MAX)])
+        some = dict(
+            list(folded.items())[
+                : min(int(self._one("max-keys") or LISTED_MAX), self.store.listed_max)
+            ]
+        )
         more = len(some) < len(folded)
         last = next(reversed(some), "")
         token = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>"
@@ -207,20 +167,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _one(self, name: str) -> str:
         return self._asked.get(name, [""])[0]
-
-    def _answer(
-        self, status: int, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> None:
-        if getattr(self, "_is_silent", False):
-            self.close_connection = True
-            return
-        self.send_response(status)
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
 
 
 def _listed(shown: str, key: str, store: ObjectServer) -> str:

@@ -6,7 +6,9 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Barrier
+from typing import Final
 
 import pyarrow.parquet as parquet
 from spark.tests.captured_rows import LATER_MS, made, written
@@ -20,6 +22,16 @@ from shardbus_spark.tables.reading import captured_files
 from shardbus_spark.triage.driver import REPORT
 from shardbus_spark.triage.shelf import Shelf, name_of
 from tests.support.ports import free_port
+
+LARGE_BYTES: Final = 11 * 1024 * 1024
+
+
+def make_table(url: str, form: str) -> None:
+    """Of two batches with seven rows, and with a third that was never committed."""
+    table = made(_files(url), form)
+    table.commit("query", 0, written(table, 0, [[0, 1], [2]], entity="orders"))
+    table.commit("query", 1, written(table, 1, [[3, 4, 5, 6]], entity="orders"))
+    written(table, 2, [[7]], entity="orders")
 
 
 def commit_and_compact(url: str, form: str) -> dict[str, object]:
@@ -123,6 +135,23 @@ def two_writers(url: str, form: str) -> list[int]:
         for done in [pool.submit(write, tasks) for tasks in ([[1, 2]], [[2], [1]])]:
             done.result()
     return rows_in(_files(url), form)
+
+
+def write_large(url: str, name: str) -> str:
+    """What is said when an object of several parts is written; nothing when it is there."""
+    files = _files(url)
+    new = files.new(name)
+    assert not isinstance(new.sink, Path)
+    new.sink.write(os.urandom(LARGE_BYTES))
+    try:
+        new.finish()
+    except ShardbusError as error:
+        return str(error)
+    found = files.open(name)
+    assert not isinstance(found, Path)
+    with found:
+        assert len(found.read()) == LARGE_BYTES
+    return ""
 
 
 def messages_of_errors(right: Mapping[str, str]) -> dict[str, str]:

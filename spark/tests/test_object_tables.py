@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
-from typing import Final, Protocol, TypeVar, TypeVarTuple
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
-from spark.tests.killed_objects import URL, kill_commits, lose_answers, refuse_midway
+from spark.tests.apart import Run
+from spark.tests.captured_rows import made, seen, written
+from spark.tests.fated_server import ANSWERED, FORBIDDEN, LOST, REFUSED, environment
+from spark.tests.killed_objects import kill_commits, lose_answers, pause_drivers, refuse_midway
 from spark.tests.object_server import (
     BUCKET,
     KEY_NAME,
     SECRET,
     ObjectServer,
-    environment,
 )
 from spark.tests.object_steps import (
     commit_and_compact,
     kept_reports,
     messages_of_errors,
     two_writers,
+    write_large,
 )
 
 from shardbus_spark.errors import OptionError
@@ -29,27 +33,11 @@ from shardbus_spark.pipelines.capture import check_path
 from shardbus_spark.pipelines.definition import Definition, read_definition
 from shardbus_spark.pipelines.driver import SPARK_CONF, spark_conf_from
 from shardbus_spark.pipelines.transform import check_target
+from shardbus_spark.tables.files import Directory, files_at
 from shardbus_spark.tables.form import FORMS, ICEBERG, PARQUET
+from shardbus_spark.tables.iceberg_metadata import last_metadata, metadata_name
 
-Told = TypeVar("Told")
-Given = TypeVarTuple("Given")
-
-
-class Run(Protocol):
-    """Calls a function elsewhere."""
-
-    def __call__(self, act: Callable[[*Given], Told], *arguments: *Given) -> Told: ...
-
-
-@pytest.fixture
-def apart() -> Iterator[Run]:
-    """Runs a function in a process of its own: the libraries do not outlive a fork."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as own_process:
-
-        def run(act: Callable[[*Given], Told], *arguments: *Given) -> Told:
-            return own_process.submit(act, *arguments).result()
-
-        yield run
+URL: Final = f"s3a://{BUCKET}/captured/orders"
 
 
 @pytest.fixture
@@ -80,12 +68,101 @@ def test_a_write_whose_answer_is_lost_is_known_to_have_been_done(apart: Run, for
     assert writes > 5
 
 
+@pytest.mark.parametrize("fate", [REFUSED, FORBIDDEN])
 @pytest.mark.parametrize("form", FORMS)
 def test_a_store_that_fails_midway_is_told_and_the_next_attempt_goes_on(
+    apart: Run, form: str, fate: str
+) -> None:
+    """P4: nothing is lost, also if the right to write is taken back."""
+    apart(refuse_midway, form, fate)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_driver_that_was_stopped_takes_nothing_back_when_it_goes_on(
     apart: Run, form: str
 ) -> None:
-    """P4: nothing is lost."""
-    apart(refuse_midway, form)
+    """P4: at each of its writes; another driver has gone on, and has forgotten old metadata."""
+    assert apart(pause_drivers, form) > 5
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_table_is_listed_page_by_page(apart: Run, store: ObjectServer, form: str) -> None:
+    """P4: a store lists a thousand objects at once, this one two."""
+    store.listed_max = 2
+
+    told = apart(commit_and_compact, f"s3a://{BUCKET}/captured/{form}", form)
+
+    assert told["taken"] == [True, True, True, False]
+    assert told["after"] == [0, 1, 2, 7, 8, 9, 33]
+    assert store.listings > 20
+
+
+def test_an_upload_in_parts_that_fails_leaves_nothing_and_is_repeated(
+    apart: Run, store: ObjectServer
+) -> None:
+    """P4: also where the parts cannot be removed, which no reader sees."""
+    puts = 0
+
+    def fate(method: str, key: str) -> str:
+        nonlocal puts
+        puts += method == "PUT"
+        return FORBIDDEN if method == "PUT" and puts == 2 else ANSWERED
+
+    store.fate = fate
+    assert "not allowed any more" in apart(write_large, f"s3a://{BUCKET}/large", "first")
+    assert (store.keys(""), store.uploads) == ([], {})
+
+    store.fate = lambda method, key: FORBIDDEN if method == "DELETE" else fate(method, key)
+    puts = 0
+    assert "not allowed any more" in apart(write_large, f"s3a://{BUCKET}/large", "second")
+    assert store.keys("") == [] and len(store.uploads) == 1
+
+    store.fate = lambda method, key: ANSWERED
+    assert apart(write_large, f"s3a://{BUCKET}/large", "third") == ""
+    assert store.keys("") == ["large/third"] and len(store.uploads) == 1
+
+
+def test_an_upload_in_parts_whose_last_answer_is_lost_is_there_or_told(
+    apart: Run, store: ObjectServer
+) -> None:
+    """P4: a task that is told fails, and another attempt writes another object."""
+    posts = 0
+
+    def fate(method: str, key: str) -> str:
+        nonlocal posts
+        posts += method == "POST"
+        return LOST if method == "POST" and posts == 2 else ANSWERED
+
+    store.fate = fate
+    told = apart(write_large, f"s3a://{BUCKET}/large", "only")
+
+    assert store.keys("") == ["large/only"]
+    assert told == "" or "must be written again" in told
+
+
+def test_snapshots_never_go_back_in_time(tmp_path: Path) -> None:
+    """P4: other readers of Iceberg refuse such a table, as after a clock was set back."""
+    files = Directory(tmp_path)
+    table = made(files, ICEBERG)
+    table.commit("query", 0, written(table, 0, [[0]]))
+    found = last_metadata(files)
+    assert found is not None
+    ahead = json.loads(found[1])
+    ahead["last-updated-ms"] += 600_000
+    ahead["snapshots"][0]["timestamp-ms"] += 600_000
+    ahead["snapshot-log"][0]["timestamp-ms"] += 600_000
+    files.create(metadata_name(found[0] + 1), json.dumps(ahead).encode())
+
+    table.commit("query", 1, written(table, 1, [[1]]))
+
+    after = last_metadata(files)
+    assert after is not None
+    now = json.loads(after[1])
+    moments = [entry["timestamp-ms"] for entry in now["snapshot-log"]]
+    assert len(moments) == 2 and moments == sorted(moments)
+    assert now["last-updated-ms"] >= moments[-1]
+    assert seen(tmp_path, ICEBERG) == Counter([0, 1])
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -135,8 +212,6 @@ def test_a_store_travels_to_tasks_without_credentials(apart: Run, store: ObjectS
     """P4: each node has its own; a pickled writer has none."""
     import pickle
 
-    from shardbus_spark.tables.files import files_at
-
     pickled = pickle.dumps(files_at(URL))
 
     assert SECRET.encode() not in pickled and KEY_NAME.encode() not in pickled
@@ -176,6 +251,28 @@ def test_without_a_library_it_is_said_what_to_install(
 
     with pytest.raises(OptionError, match=rf"shardbus-spark\[{extra}\]"):
         check_path(_definition("capture", URL, form))
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("gs://bucket/captured", "Google's object stores are not supported"),
+        ("az://container/captured", "write abfss://"),
+    ],
+)
+def test_stores_that_were_not_tried_are_refused_by_name(url: str, told: str) -> None:
+    """P4: rather than to promise what nobody has seen."""
+    for kind in ("capture", "sql"):
+        check = check_path if kind == "capture" else check_target
+        with pytest.raises(OptionError, match=told):
+            check(_definition(kind, url, PARQUET))
+
+
+def test_the_key_of_an_account_of_azure_is_named_and_not_told() -> None:
+    """P4: Hadoop looks it up in the environment of each process."""
+    assert spark_conf_from({"AZURE_STORAGE_ACCOUNT_KEY": "c2VjcmV0"}) == {
+        "spark.hadoop.fs.azure.account.key": "${env.AZURE_STORAGE_ACCOUNT_KEY}"
+    }
 
 
 def test_settings_of_spark_come_from_the_operator_and_follow_the_endpoint() -> None:

@@ -35,9 +35,10 @@ from shardbus_spark.errors import BatchDiffers, OptionError, ShardbusError, Tabl
 from shardbus_spark.schema import message_schema
 from shardbus_spark.tables import captured_form
 from shardbus_spark.tables.bare import BareTable, move, settle
-from shardbus_spark.tables.compaction import CannotCompact, DeltaHours, compact, compactable
+from shardbus_spark.tables.compaction import CannotCompact, compact, compactable
 from shardbus_spark.tables.delta import DeltaForm
-from shardbus_spark.tables.files import Directory
+from shardbus_spark.tables.delta_hours import DeltaHours
+from shardbus_spark.tables.files import Conflict, Directory
 from shardbus_spark.tables.form import (
     DELTA,
     ICEBERG,
@@ -280,14 +281,12 @@ def test_a_record_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_batch_that_two_drivers_commit_at_once_is_in_a_delta_table_once(tmp_path: Path) -> None:
     """P4: the log itself refuses the second, also where no lock holds it up."""
-    from deltalake.exceptions import CommitFailedError
-
     table = DeltaForm(Directory(tmp_path), SCHEMA)
     table.commit("query", 0, written(table, 0, [[0]]))
     one, other = DeltaTable(str(tmp_path)), DeltaTable(str(tmp_path))
 
     table.append(one, "query", 1, written(table, 1, [[1]]))
-    with pytest.raises(CommitFailedError):
+    with pytest.raises(Conflict):
         table.append(other, "query", 1, written(table, 1, [[1]]))
 
     assert seen(tmp_path, DELTA) == Counter([0, 1])

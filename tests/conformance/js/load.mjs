@@ -8,41 +8,27 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { ServiceBusClient } from "@azure/service-bus";
 
+import { PAUSE_MS, receiveUntilDrained, run, sendUntilOver } from "./loading.mjs";
+
 const [name, queue] = process.argv.slice(2);
-const DRAINING_MS = 90_000;
-const PAUSE_MS = 200;
 
 const client = new ServiceBusClient(process.env.SHARDBUS_CONNECTION_STRING, {
   retryOptions: { maxRetries: 2, retryDelayInMs: PAUSE_MS, timeoutInMs: 10_000 },
 });
-let isOver = false;
-let accepted = 0;
-process.stdin.on("end", () => { isOver = true; }).resume();
 
-async function sendUntilOver() {
+function sendAll() {
   const sender = client.createSender(queue);
-  while (!isOver) {
-    try {
-      await sender.sendMessages({ body: accepted });
-      accepted += 1;
-      await sleep(20);
-    } catch {
-      await sleep(PAUSE_MS);
-    }
-  }
+  return sendUntilOver((number) => sender.sendMessages({ body: number }));
 }
 
-async function receiveAll(isSending) {
+async function receiveAll() {
   // Otherwise the SDK renews for five minutes the locks of messages that the loop below left after an error.
   const receiver = client.createReceiver(queue, { maxAutoLockRenewalDurationInMs: 0 });
   const numbers = new Set();
   const completed = new Set();
   let returned = 0;
   let isEmpty = false;
-  let deadline = Infinity;
-  while (isSending() || numbers.size < accepted || !isEmpty) {
-    if (!isSending() && deadline === Infinity) deadline = Date.now() + DRAINING_MS;
-    if (Date.now() > deadline) throw new Error(`${accepted - numbers.size} of ${accepted} accepted are lost`);
+  await receiveUntilDrained(numbers, () => isEmpty, async () => {
     try {
       const found = await receiver.receiveMessages(20, { maxWaitTimeInMs: 1000 });
       isEmpty = found.length === 0;
@@ -57,21 +43,8 @@ async function receiveAll(isSending) {
       isEmpty = false;
       await sleep(PAUSE_MS);
     }
-  }
+  });
   if (returned > 0) throw new Error(`${returned} completed messages returned`);
 }
 
-function tell(outcome, detail) {
-  process.stdout.write(`${JSON.stringify({ feature: name, outcome, detail })}\n`);
-}
-
-let isSending = true;
-const sending = sendUntilOver().finally(() => { isSending = false; });
-try {
-  await receiveAll(() => isSending);
-  await sending;
-  tell("passed", "nothing accepted was lost, nothing completed returned, one client throughout");
-} catch (failure) {
-  tell("failed", String(failure));
-}
-process.exit(0);
+await run(name, sendAll, receiveAll);

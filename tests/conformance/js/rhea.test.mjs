@@ -8,30 +8,12 @@ import { parseServiceBusConnectionString } from "@azure/service-bus";
 import rhea from "rhea";
 
 import { connectionString, withQueue } from "./bus.mjs";
+import { event, next, receiver } from "./rhea_links.mjs";
 
 const { endpoint, sharedAccessKeyName, sharedAccessKey } =
   parseServiceBusConnectionString(connectionString);
 const { hostname, port } = new URL(endpoint.replace("sb:", "http:"));
 const SMALL_FRAME = 4_096;
-// What must come comes within this; only spent when a test fails.
-const TIMEOUT_MS = 20_000;
-
-/** The context of the first such event; rejects when one of `failures` comes before, or nothing. */
-function event(emitter, name, failures = []) {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => end(reject, new Error(`no ${name}`)), TIMEOUT_MS);
-    const good = (context) => end(resolve, context);
-    const bad = (context) => end(reject, context.error ?? emitter.error ?? new Error("ended"));
-    const end = (settle, value) => {
-      clearTimeout(timer);
-      emitter.removeListener(name, good);
-      for (const failure of failures) emitter.removeListener(failure, bad);
-      settle(value);
-    };
-    emitter.on(name, good);
-    for (const failure of failures) emitter.on(failure, bad);
-  });
-}
 
 async function connect(options = {}) {
   const connection = rhea.create_container().connect({
@@ -61,25 +43,6 @@ async function send(link, message) {
   link.send(message);
   const state = (await settled).delivery.remote_state;
   return { outcome: state.constructor.composite_type, error: state.error };
-}
-
-async function receiver(connection, address, options = {}) {
-  const link = connection.open_receiver({
-    source: { address },
-    snd_settle_mode: 0,
-    autoaccept: false,
-    credit_window: 0,
-    ...options,
-  });
-  await event(link, "receiver_open", ["receiver_error", "receiver_close"]);
-  return link;
-}
-
-/** The next message, for which a credit is given. */
-function next(link) {
-  const message = event(link, "message", ["receiver_error", "receiver_close"]);
-  link.add_credit(1);
-  return message;
 }
 
 /** The bodies of what there is: ten are asked for, and the bus says when that was all. */

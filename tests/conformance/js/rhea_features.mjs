@@ -13,6 +13,8 @@ import { parseServiceBusConnectionString } from "@azure/service-bus";
 import rhea from "rhea";
 import WebSocket from "ws";
 
+import { event, next, receiver } from "./rhea_links.mjs";
+
 const TIMEOUT_MS = 20_000;
 const PUSHED = 10;
 const PAGE = 2;
@@ -34,23 +36,6 @@ const NOT_OFFERED = {
 const { types } = rhea;
 const ca = readFileSync(process.env.SHARDBUS_CA_FILE);
 const entity = (kind) => `${process.env.SHARDBUS_PREFIX}-${kind}`;
-
-/** The context of the first such event; rejects when one of `failures` comes before, or nothing. */
-function event(emitter, name, failures = []) {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => end(reject, new Error(`no ${name}`)), TIMEOUT_MS);
-    const good = (context) => end(resolve, context);
-    const bad = (context) => end(reject, context.error ?? emitter.error ?? new Error("ended"));
-    const end = (settle, value) => {
-      clearTimeout(timer);
-      emitter.removeListener(name, good);
-      for (const failure of failures) emitter.removeListener(failure, bad);
-      settle(value);
-    };
-    emitter.on(name, good);
-    for (const failure of failures) emitter.on(failure, bad);
-  });
-}
 
 /** Runs a scenario with a connection that shows the key of a connection string itself. */
 async function connected(text, how, scenario) {
@@ -93,25 +78,6 @@ async function send(connection, address, ...messages) {
     link.send(message);
     assert.equal((await settled).delivery.remote_state.constructor.composite_type, "accepted");
   }
-}
-
-async function receiver(connection, address, options = {}) {
-  const link = connection.open_receiver({
-    source: { address },
-    snd_settle_mode: 0,
-    autoaccept: false,
-    credit_window: 0,
-    ...options,
-  });
-  await event(link, "receiver_open", ["receiver_error", "receiver_close"]);
-  return link;
-}
-
-/** The next message, for which a credit is given. */
-function next(link) {
-  const message = event(link, "message", ["receiver_error", "receiver_close"]);
-  link.add_credit(1);
-  return message;
 }
 
 async function sendOne(kind) {

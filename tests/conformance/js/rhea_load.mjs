@@ -10,10 +10,10 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseServiceBusConnectionString } from "@azure/service-bus";
 import rhea from "rhea";
 
+import { PAUSE_MS, receiveUntilDrained, run, sendUntilOver } from "./loading.mjs";
+
 const [name, address] = process.argv.slice(2);
-const DRAINING_MS = 90_000;
 const ANSWER_MS = 10_000;
-const PAUSE_MS = 200;
 const QUIET_MS = 1000;
 
 const { endpoint, sharedAccessKeyName, sharedAccessKey } = parseServiceBusConnectionString(
@@ -30,10 +30,6 @@ const connection = rhea.create_container().connect({
 // Unheard, an error is an exception of the process.
 connection.on("error", () => {});
 connection.on("disconnected", () => {});
-
-let isOver = false;
-let accepted = 0;
-process.stdin.on("end", () => { isOver = true; }).resume();
 
 /** Resolves when the message is accepted; rejects when it is not, or its answer is lost. */
 function sent(sender, message) {
@@ -56,18 +52,12 @@ function sent(sender, message) {
   });
 }
 
-async function sendUntilOver() {
+function sendAll() {
   const sender = connection.open_sender({ target: { address } });
-  while (!isOver) {
-    try {
-      if (!connection.is_open() || !sender.sendable()) throw new Error("away");
-      await sent(sender, { message_id: String(accepted), body: accepted });
-      accepted += 1;
-      await sleep(20);
-    } catch {
-      await sleep(PAUSE_MS);
-    }
-  }
+  return sendUntilOver(async (number) => {
+    if (!connection.is_open() || !sender.sendable()) throw new Error("away");
+    await sent(sender, { message_id: String(number), body: number });
+  });
 }
 
 const numbers = new Set();
@@ -92,29 +82,11 @@ function receive() {
   });
 }
 
-async function receiveAll(isSending) {
+async function receiveAll() {
   receive();
-  let deadline = Infinity;
-  while (isSending() || numbers.size < accepted || Date.now() < lastMs + QUIET_MS) {
-    if (!isSending() && deadline === Infinity) deadline = Date.now() + DRAINING_MS;
-    if (Date.now() > deadline) throw new Error(`${accepted - numbers.size} of ${accepted} accepted are lost`);
-    await sleep(PAUSE_MS);
-  }
+  await receiveUntilDrained(numbers, () => Date.now() >= lastMs + QUIET_MS, () => sleep(PAUSE_MS));
   if (returned > 0) throw new Error(`${returned} completed messages returned`);
   if (completed.size === 0) throw new Error("no message was completed");
 }
 
-function tell(outcome, detail) {
-  process.stdout.write(`${JSON.stringify({ feature: name, outcome, detail })}\n`);
-}
-
-let isSending = true;
-const sending = sendUntilOver().finally(() => { isSending = false; });
-try {
-  await receiveAll(() => isSending);
-  await sending;
-  tell("passed", "nothing accepted was lost, nothing completed returned, one client throughout");
-} catch (failure) {
-  tell("failed", String(failure));
-}
-process.exit(0);
+await run(name, sendAll, receiveAll);

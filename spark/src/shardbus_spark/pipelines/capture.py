@@ -23,7 +23,7 @@ from shardbus_spark.pipelines.events import say
 from shardbus_spark.pipelines.selection import check_where
 from shardbus_spark.pipelines.streaming import run_stream, source, started
 from shardbus_spark.pipelines.targets import check_writable, has_numbers, table_path
-from shardbus_spark.tables.files import OBJECT_SCHEMES, Files, files_at
+from shardbus_spark.tables.files import OBJECT_SCHEMES, Files, check_tried, files_at
 from shardbus_spark.tables.form import DELTA_LOG, ICEBERG_LOG, PARQUET, SINK_LOG, SPARK, form_of
 from shardbus_spark.tables.layout import CHECKPOINT, PARTITIONS
 from shardbus_spark.tables.sink import TableSink, need_form
@@ -62,6 +62,7 @@ def check_path(definition: Definition) -> None:
     """OptionError for an unusable location, as far as this machine can see it."""
     form = definition.text("format")
     need_form(form)
+    check_tried(definition.path)
     files = files_at(definition.path)
     if files is None and form != PARQUET:
         raise OptionError(

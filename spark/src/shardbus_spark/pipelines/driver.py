@@ -58,6 +58,7 @@ _OPTIONS: Final = (ENDS_WITH_STDIN, FINISH)
 ENTITY_TOKENS: Final = "SHARDBUS_ENTITY_TOKENS"
 # Settings of Spark that the operator of the bus gives to all pipelines: a JSON list of NAME=VALUE.
 SPARK_CONF: Final = "SHARDBUS_SPARK_CONF"
+AZURE_KEY: Final = "AZURE_STORAGE_ACCOUNT_KEY"
 _LOCAL: Final = re.compile(r"local\[(\d+)")
 
 
@@ -167,8 +168,8 @@ def entity_tokens_from(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def spark_conf_from(environment: Mapping[str, str]) -> dict[str, str]:
-    """The settings of Spark: the operator's, and before them what object stores at an endpoint of
-    their own need; OptionError when they cannot be read.
+    """The settings of Spark: the operator's, and before them what object stores need; OptionError
+    when they cannot be read.
     """
     try:
         found: object = json.loads(environment.get(SPARK_CONF, "[]"))
@@ -181,6 +182,9 @@ def spark_conf_from(environment: Mapping[str, str]) -> dict[str, str]:
     if environment.get("AWS_ENDPOINT_URL"):
         # The keys and the endpoint itself are taken from the environment by Spark.
         conf["spark.hadoop.fs.s3a.path.style.access"] = "true"
+    if environment.get(AZURE_KEY):
+        # Where the key is, not the key: Hadoop looks it up in the environment of each process.
+        conf["spark.hadoop.fs.azure.account.key"] = f"${{env.{AZURE_KEY}}}"
     for one in found:
         name, _, value = str(one).partition("=")
         conf[name.strip()] = value.strip()

@@ -10,7 +10,14 @@ from pyspark.sql import SparkSession
 
 from shardbus_spark.errors import OptionError
 from shardbus_spark.pipelines.definition import Definition
-from shardbus_spark.tables.files import OBJECT_SCHEMES, Directory, Files, files_at, local_directory
+from shardbus_spark.tables.files import (
+    OBJECT_SCHEMES,
+    Directory,
+    Files,
+    check_tried,
+    files_at,
+    local_directory,
+)
 from shardbus_spark.tables.form import STATE
 from shardbus_spark.tables.sink import need_form
 
@@ -18,7 +25,6 @@ _LIBRARIES: Final = {
     "s3a": "hadoop-aws",
     "abfs": "hadoop-azure",
     "abfss": "hadoop-azure",
-    "gs": "hadoop-gcp",
 }
 
 
@@ -27,6 +33,7 @@ def target_files(definition: Definition, what: str) -> Files:
     otherwise. `what` is the kind of pipeline, for the error.
     """
     need_form(definition.text("format"))
+    check_tried(definition.path)
     files = files_at(table_path(definition))
     if files is None:
         raise OptionError(

@@ -2,7 +2,7 @@
 
 Bare Parquet: the new files are written to a directory where no reader looks, which is then
 exchanged with that of the hour in one step. A crash at any moment leaves either the old files or
-the new ones, and a directory to be removed. Delta: delta-rs rewrites an hour in a transaction.
+the new ones, and a directory to be removed. Delta and Iceberg replace files in their logs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Final, Protocol, final
 
@@ -20,25 +19,22 @@ import pyarrow.parquet as parquet
 
 from shardbus_spark.errors import ShardbusError
 from shardbus_spark.tables.bare import settle
-from shardbus_spark.tables.delta import is_delta, open_delta
+from shardbus_spark.tables.delta import is_delta
+from shardbus_spark.tables.delta_hours import DeltaHours
 from shardbus_spark.tables.durable import sync, turn
 from shardbus_spark.tables.exchange import can_exchange, exchange
-from shardbus_spark.tables.files import Directory, Files, files_at
+from shardbus_spark.tables.files import Directory, files_at
 from shardbus_spark.tables.form import DELTA, ICEBERG, PARQUET, SPARK, form_of, read_state
 from shardbus_spark.tables.iceberg import need_iceberg
 from shardbus_spark.tables.iceberg_hours import IcebergHours
 from shardbus_spark.tables.iceberg_metadata import is_iceberg
-from shardbus_spark.tables.layout import OWN, SUFFIX, Hour, files_in, hour_from, hours_in
+from shardbus_spark.tables.layout import OWN, SUFFIX, Hour, files_in, hours_in
+from shardbus_spark.tables.merging import READ_ROWS, ROW_GROUP_BYTES
 from shardbus_spark.tables.planning import TARGET_BYTES, Compacted, HourFile, Merge, plan
 from shardbus_spark.tables.writing import FileWriter, with_columns
 
 COMPACTING: Final = f"{OWN}/compacting"
 COMPACTING_LOCK: Final = f"{OWN}/compacting.lock"
-READ_ROWS: Final = 4_096
-ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
-VACUUM_HOURS: Final = 7 * 24
-# How much of an hour is lost when a long rewrite is interrupted.
-COMMIT_EVERY: Final = timedelta(seconds=30)
 
 IsTold = Callable[[], bool]
 
@@ -184,44 +180,3 @@ def _merged(files: Sequence[Path], directory: Path, is_told: IsTold) -> int | No
     if writer is not None:
         writer.close()
     return made
-
-
-@final
-class DeltaHours:
-    """The hours of a Delta table."""
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-
-    def hours(self) -> Iterator[tuple[Hour, Sequence[HourFile]]]:
-        actions = pa.table(open_delta(self._files).get_add_actions(flatten=True)).to_pylist()
-        found: dict[Hour, list[HourFile]] = {}
-        for action in actions:
-            date, hour = str(action["partition.date"]), str(action["partition.hour"])
-            file = HourFile(action["path"], action["size_bytes"], action["modification_time"])
-            found.setdefault(hour_from(action["partition.entity"], date, hour), []).append(file)
-        yield from sorted(found.items())
-
-    def merge(self, merge: Merge, is_told: IsTold) -> Compacted | None:
-        from deltalake.exceptions import CommitFailedError
-
-        hour = merge.hour
-        try:
-            told = open_delta(self._files).optimize.compact(
-                partition_filters=[
-                    ("entity", "=", hour.entity),
-                    ("date", "=", hour.date),
-                    ("hour", "=", str(hour.hour)),
-                ],
-                target_size=TARGET_BYTES,
-                max_concurrent_tasks=1,
-                min_commit_interval=COMMIT_EVERY,
-            )
-        except CommitFailedError:
-            return None
-        before, after = int(told["numFilesRemoved"]), int(told["numFilesAdded"])
-        return Compacted(1, before, after, merge.size_bytes)
-
-    def clean(self) -> None:
-        # Readers and replays may use their lists of files for this long.
-        open_delta(self._files).vacuum(VACUUM_HOURS, dry_run=False, full=True)

@@ -10,19 +10,25 @@ import os
 import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, final
 from urllib.parse import unquote, urlsplit
 
-from shardbus_spark.errors import Unavailable
+from shardbus_spark.errors import OptionError, Unavailable
 from shardbus_spark.tables.durable import make_directory, replace_file, sync, turn
 from shardbus_spark.tables.layout import OWN
 
 _LOCK: Final = f"{OWN}/lock"
-OBJECT_SCHEMES: Final = ("s3", "s3a", "gs", "abfs", "abfss", "az")
+OBJECT_SCHEMES: Final = ("s3", "s3a", "abfs", "abfss")
 """The schemes of URLs of object stores."""
+
+_NOT_TAKEN: Final = {
+    "gs": "tables in Google's object stores are not supported, because it was not tested that each "
+    "row is there once: choose a directory, s3a:// or abfss://",
+    "az": "Spark has no such scheme: write abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
+}
 
 ENDPOINT: Final = "AWS_ENDPOINT_URL"
 
@@ -117,6 +123,9 @@ class Files(Protocol):
     def named(self, path: str) -> str:
         """The name of a file by its path."""
 
+    def explained(self) -> AbstractContextManager[None]:
+        """Errors of libraries that use the store, as ours, without what they print of requests."""
+
 
 def local_directory(path: str) -> Path | None:
     """None for a URL elsewhere."""
@@ -136,6 +145,13 @@ def files_at(path: str) -> Files | None:
     from shardbus_spark.tables.objects import Objects
 
     return Objects(path)
+
+
+def check_tried(path: str) -> None:
+    """OptionError for a store in which no table may be written."""
+    scheme = urlsplit(path).scheme
+    if scheme in _NOT_TAKEN:
+        raise OptionError(f"path is {path}; {_NOT_TAKEN[scheme]}")
 
 
 def store_options(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -233,6 +249,9 @@ class Directory:
 
     def named(self, path: str) -> str:
         return str(Path(path).relative_to(self.root))
+
+    def explained(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 @final

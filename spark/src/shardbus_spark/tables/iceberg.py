@@ -1,36 +1,24 @@
 """An Iceberg table, whose metadata PyIceberg writes: readers need neither Spark nor this package.
 
 The table needs no catalogue: as Iceberg's file system tables have it, the metadata of version N is
-the object `metadata/vN.metadata.json`, and the writer that creates it has committed. Tasks write
-files in their final places, invisible until a snapshot names them. A batch is one snapshot, with
-the query and the number of the batch in its summary; properties of the table name the last batches.
+the object `metadata/vN.metadata.json`, and the writer that creates it has committed. A batch is one
+snapshot, with the query and the number of the batch in its summary; properties of the table name
+the last batches.
 """
 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, final
 
 import pyarrow as pa
 
-from shardbus_spark.errors import OptionError, Unavailable
-from shardbus_spark.tables.files import Conflict, Files, NewFile
-from shardbus_spark.tables.form import (
-    FINGERPRINTS_MAX,
-    ICEBERG,
-    NO_BATCH,
-    State,
-    batch_fingerprint,
-    check_owner,
-    check_repeat,
-    discard_unless,
-    read_state,
-    write_state,
-)
+from shardbus_spark.errors import OptionError
+from shardbus_spark.tables.files import Conflict, Files
+from shardbus_spark.tables.form import FINGERPRINTS_MAX, ICEBERG, NO_BATCH, batch_fingerprint
 from shardbus_spark.tables.iceberg_metadata import is_iceberg, open_iceberg, write_metadata
-from shardbus_spark.tables.layout import SUFFIX, Hour
+from shardbus_spark.tables.logged import LoggedTable
 from shardbus_spark.tables.writing import WrittenFile
 
 if TYPE_CHECKING:
@@ -39,7 +27,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
 
 NAME_MAPPING: Final = "schema.name-mapping.default"
-ATTEMPTS_MAX: Final = 5
 BATCH: Final = "shardbus.batch"
 QUERY: Final = "shardbus.query"
 FINGERPRINT: Final = "shardbus.fingerprint"
@@ -56,42 +43,29 @@ PROPERTIES: Final = {
 
 
 @final
-class IcebergForm:
-    """The form `iceberg`; `schema` is that of the files, and is needed to commit."""
+class IcebergForm(LoggedTable["Table"]):
+    """The form `iceberg`; `time` is the column whose hour partitions it."""
 
     def __init__(self, files: Files, schema: pa.Schema, time: str) -> None:
-        self.files = files
-        self._schema = schema
+        self.form, self.files, self.schema = ICEBERG, files, schema
         self._time = time
 
-    def place(self, batch: int, hour: Hour) -> NewFile:
-        return self.files.new(f"{hour.directory}/part-{batch:010}-{uuid.uuid4().hex}{SUFFIX}")
+    def is_there(self) -> bool:
+        return is_iceberg(self.files)
 
-    def commit(self, query: str, batch: int, files: Sequence[WrittenFile]) -> bool:
-        with self.files.turn():
-            self._own(query)
-            for _attempt in range(ATTEMPTS_MAX):
-                table = open_iceberg(self.files)
-                known = batches_of(table)
-                if batch <= max(known, default=NO_BATCH):
-                    return self._is_mine(table, batch, files, known)
-                try:
-                    self.append(table, query, batch, files)
-                except Conflict:
-                    continue
-                return True
-        raise Unavailable(
-            f"other writers keep changing {self.files.location}: batch {batch} cannot be "
-            "committed. Start the pipeline again later"
-        )
+    def opened(self) -> Table:
+        return open_iceberg(self.files)
 
-    def discard(self, files: Sequence[WrittenFile]) -> None:
-        discard_unless(self.files, files, lambda: iceberg_paths(self.files))
+    def last_batch(self, table: Table, query: str) -> int:
+        return max(batches_of(table), default=NO_BATCH)
+
+    def fingerprints(self, table: Table) -> dict[int, str]:
+        return batches_of(table)
+
+    def paths(self, table: Table) -> list[str]:
+        return [file.file_path for file in data_files(table)]
 
     def append(self, table: Table, query: str, batch: int, files: Sequence[WrittenFile]) -> None:
-        """One snapshot, durable on return; Conflict when there is another since the table was
-        opened.
-        """
         from pyiceberg.io.pyarrow import parquet_file_to_data_file
 
         self.files.persist([self.files.named(file.path) for file in files])
@@ -108,35 +82,14 @@ class IcebergForm:
                 )
         change.commit_transaction()
 
-    def _is_mine(
-        self, table: Table, batch: int, files: Sequence[WrittenFile], known: dict[int, str]
-    ) -> bool:
-        """Whether the table has the batch with these very files: the answer to a commit that
-        succeeded may have been lost. Files of another attempt are removed.
-        """
-        check_repeat(self.files.location, batch, batch_fingerprint(files), known)
-        there = {file.file_path for file in data_files(table)}
-        if any(file.path in there for file in files):
-            return True
-        self.files.remove([self.files.named(file.path) for file in files])
-        return False
-
-    def _own(self, query: str) -> None:
-        state = read_state(self.files)
-        check_owner(self.files, state, ICEBERG, query)
-        if state is None:
-            write_state(self.files, State(ICEBERG, query, NO_BATCH))
-        if not is_iceberg(self.files):
-            self._create()
-
-    def _create(self) -> None:
+    def create(self) -> None:
         from pyiceberg.partitioning import PartitionField, PartitionSpec
         from pyiceberg.table.metadata import new_table_metadata
         from pyiceberg.table.name_mapping import create_mapping_from_schema
         from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
         from pyiceberg.transforms import HourTransform
 
-        schema = iceberg_schema(self._schema)
+        schema = iceberg_schema(self.schema)
         source = schema.find_field(self._time).field_id
         hour = PartitionField(source, 1000, HourTransform(), name=f"{self._time}_hour")
         mapping = create_mapping_from_schema(schema).model_dump_json()
@@ -156,9 +109,9 @@ class IcebergForm:
     def _widen(self, change: Transaction) -> None:
         """Add later columns to a table that an earlier version began."""
         known = {field.name for field in change.table_metadata.schema().fields}
-        if not set(self._schema.names) <= known:
+        if not set(self.schema.names) <= known:
             with change.update_schema() as update:
-                update.union_by_name(iceberg_schema(self._schema))
+                update.union_by_name(iceberg_schema(self.schema))
 
 
 def iceberg_schema(schema: pa.Schema) -> Schema:

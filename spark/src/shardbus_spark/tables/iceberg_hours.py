@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, final
-
-import pyarrow as pa
-import pyarrow.parquet as parquet
 
 from shardbus_spark.errors import ShardbusError
 from shardbus_spark.tables.files import Conflict, Files
 from shardbus_spark.tables.iceberg import data_files
 from shardbus_spark.tables.iceberg_metadata import open_iceberg
-from shardbus_spark.tables.layout import SUFFIX, Hour, hour_of
+from shardbus_spark.tables.layout import Hour, hour_of
+from shardbus_spark.tables.merging import merged_file
 from shardbus_spark.tables.planning import Compacted, HourFile, Merge
-from shardbus_spark.tables.writing import FileWriter, with_columns
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
 KEPT: Final = timedelta(days=7)
-READ_ROWS: Final = 4_096
-ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
 
 
 @final
@@ -57,17 +51,16 @@ class IcebergHours:
         old = [file for file in data_files(table) if self._files.named(file.file_path) in names]
         if len(old) != len(names):
             return None
-        name = f"{merge.hour.directory}/compact-{uuid.uuid4().hex}{SUFFIX}"
-        path = self._merged(table, old, name, is_told)
-        if path is None:
+        new = merged_file(self._files, sorted(names), merge.hour, is_told)
+        if new is None:
             return None
         try:
-            self._replace(table, old, path)
+            self._replace(table, old, new.path)
         except Conflict:
             # If the answer to a commit was lost, the table has the file.
             now = {file.file_path for file in data_files(open_iceberg(self._files))}
-            if path not in now:
-                self._files.remove([name])
+            if new.path not in now:
+                self._files.remove([self._files.named(new.path)])
                 return None
         return Compacted(1, len(old), 1, merge.size_bytes)
 
@@ -83,26 +76,6 @@ class IcebergHours:
                 replaced.delete_data_file(file)
             replaced.append_data_file(new)
         change.commit_transaction()
-
-    def _merged(
-        self, table: Table, old: Sequence[DataFile], name: str, is_told: Callable[[], bool]
-    ) -> str | None:
-        """The path of a file with the rows of all; None when told to end."""
-        names = [self._files.named(file.file_path) for file in old]
-        schemas = [parquet.read_schema(self._files.open(one)) for one in names]
-        schema = pa.unify_schemas(schemas)
-        new = self._files.new(name)
-        writer = FileWriter(new.sink, schema, ROW_GROUP_BYTES)
-        for one in names:
-            with parquet.ParquetFile(self._files.open(one)) as opened:
-                for batch in opened.iter_batches(READ_ROWS, use_threads=False):
-                    if is_told():
-                        return None
-                    writer.put(with_columns(pa.Table.from_batches([batch]), schema))
-        writer.close()
-        new.finish()
-        self._files.persist([name])
-        return new.path
 
     def clean(self) -> None:
         """Forget snapshots that are older than a week, and remove files to which no snapshot

@@ -1,8 +1,8 @@
 """The metadata of an Iceberg table that needs no catalogue, in files of numbered versions.
 
 `metadata/vN.metadata.json` is version N, and is created only where there is none: that is the
-commit. A hint names a version from which the last one is found; it may be late after a crash.
-Imported only when PyIceberg is installed.
+commit. A hint names a version from which the last one is found; it may be late after a crash, and
+never goes back. Imported only when PyIceberg is installed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Final, cast, final
 
 from shardbus_spark.errors import ShardbusError
-from shardbus_spark.tables.files import Conflict, Files
+from shardbus_spark.tables.files import Conflict, Files, Found, conflict
 from shardbus_spark.tables.form import ICEBERG_LOG
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.io import FileIO
     from pyiceberg.table import Table
     from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update import TableUpdate
 
 HINT: Final = f"{ICEBERG_LOG}/version-hint.text"
 _VERSION: Final = re.compile(rf"{ICEBERG_LOG}/v(\d+)\.metadata\.json$")
@@ -44,8 +45,7 @@ def is_iceberg(files: Files) -> bool:
 
 def last_metadata(files: Files) -> tuple[int, bytes] | None:
     """The last version of the metadata, and its content."""
-    hint = files.read(HINT)
-    version = int(hint.content) if hint is not None and hint.content.strip().isdigit() else 1
+    version = max(_hinted(files.read(HINT)), 1)
     there = files.read(metadata_name(version))
     if there is None:
         # The hint is so old that its version was removed, or there is no table.
@@ -60,10 +60,22 @@ def last_metadata(files: Files) -> tuple[int, bytes] | None:
     return found
 
 
+def _hinted(hint: Found | None) -> int:
+    """0 when there is no hint."""
+    return int(hint.content) if hint is not None and hint.content.strip().isdigit() else 0
+
+
 def write_metadata(files: Files, version: int, metadata: TableMetadata) -> None:
-    """The commit of a version, durable on return; Conflict when there is one of this number."""
-    files.create(metadata_name(version), metadata.model_dump_json(exclude_none=True).encode())
+    """The commit of a version, durable on return; Conflict when there is, or was, one of this
+    number.
+    """
+    name = metadata_name(version)
+    files.create(name, metadata.model_dump_json(exclude_none=True).encode())
     there = files.read(HINT)
+    if _hinted(there) > version:
+        # Old versions are removed: a writer that was paused for long finds its number free, and
+        # nobody reads what it has made. Or others have continued from it already.
+        raise conflict(files.location, name)
     try:
         files.replace(HINT, str(version).encode(), "" if there is None else there.version)
     except Conflict:
@@ -89,7 +101,7 @@ def _catalogue(files: Files) -> Catalog:
     """A catalogue of this one table."""
     from pyiceberg.catalog.noop import NoopCatalog
     from pyiceberg.table import CommitTableResponse
-    from pyiceberg.table.update import TableRequirement, TableUpdate, update_table_metadata
+    from pyiceberg.table.update import TableRequirement, update_table_metadata
 
     class NumberedVersions(NoopCatalog):
         def commit_table(
@@ -100,15 +112,32 @@ def _catalogue(files: Files) -> Catalog:
         ) -> CommitTableResponse:
             for requirement in requirements:
                 requirement.validate(table.metadata)
+            last_ms = table.metadata.last_updated_ms
             made = update_table_metadata(
-                table.metadata, updates, metadata_location=table.metadata_location
+                table.metadata,
+                tuple(_not_before(update, last_ms + 1) for update in updates),
+                metadata_location=table.metadata_location,
             )
+            if made.last_updated_ms < last_ms:
+                made = made.model_copy(update={"last_updated_ms": last_ms})
             version = (version_of(table.metadata_location) or 0) + 1
             write_metadata(files, version, made)
             location = f"{files.location}/{metadata_name(version)}"
             return CommitTableResponse.model_construct(metadata=made, metadata_location=location)
 
     return NumberedVersions("files")
+
+
+def _not_before(update: TableUpdate, moment_ms: int) -> TableUpdate:
+    """Readers refuse a table whose snapshots go back in time by more than a minute, as after a
+    clock was set, or when the pipeline is continued on another node.
+    """
+    from pyiceberg.table.update import AddSnapshotUpdate
+
+    if not isinstance(update, AddSnapshotUpdate) or update.snapshot.timestamp_ms >= moment_ms:
+        return update
+    snapshot = update.snapshot.model_copy(update={"timestamp_ms": moment_ms})
+    return update.model_copy(update={"snapshot": snapshot})
 
 
 def _table_files(files: Files) -> FileIO:

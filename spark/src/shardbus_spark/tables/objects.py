@@ -1,4 +1,4 @@
-"""The files of a table as objects of a store: S3 and what speaks like it, Google's, Azure's.
+"""The files of a table as objects of a store: S3 and what speaks like it, and Azure's.
 
 An object is there as a whole or not at all, and cannot be renamed: a move is a copy within the
 store, which may be repeated, and then a removal. A record is replaced by a conditional write, so
@@ -12,6 +12,7 @@ import io
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -37,11 +38,18 @@ if TYPE_CHECKING:
 
 RETRIES_MAX: Final = 6
 RETRY_S_MAX: Final = 60
-REMOVED_AT_ONCE: Final = 500
+# Azure may answer before it has copied.
+COPY_S_MAX: Final = 60.0
+_COPY_PAUSE_S: Final = 0.5
+_END_BYTES: Final = 8
+# What each store takes from the environment, for those who gave it nothing or something wrong.
+_AWS: Final = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+_AZURE: Final = "AZURE_STORAGE_ACCOUNT_KEY"
 # How the stores say that it is not the object that is missing.
 _NO_BUCKET: Final = re.compile(
     "NoSuchBucket|ContainerNotFound|bucket does not exist|FilesystemNotFound", re.IGNORECASE
 )
+_REFUSED: Final = re.compile(r"\b(401 Unauthorized|403 Forbidden)\b")
 # Where machines of the cloud ask for their role, if nothing else gives credentials.
 _NO_CREDENTIALS: Final = "//169.254."
 _BODY: Final = re.compile("<Message>(.*?)</Message>", re.DOTALL)
@@ -54,6 +62,8 @@ class Objects:
     def __init__(self, url: str) -> None:
         self.location = url.rstrip("/")
         self._bucket = urlsplit(url).netloc
+        self._is_azure = url.startswith("abfs")
+        self._variables = _AZURE if self._is_azure else _AWS
         self._store = _store(self.location)
 
     def __getstate__(self) -> str:
@@ -70,7 +80,7 @@ class Objects:
     def read(self, name: str) -> Found | None:
         import obstore
 
-        with self._explained():
+        with self.explained():
             try:
                 got = obstore.get(self._store, name)
             except FileNotFoundError as error:
@@ -82,7 +92,7 @@ class Objects:
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        with self._explained():
+        with self.explained():
             try:
                 obstore.put(
                     self._store,
@@ -107,26 +117,26 @@ class Objects:
         """Write an object, which appears as a whole."""
         import obstore
 
-        with self._explained():
+        with self.explained():
             obstore.put(self._store, name, content)
 
     def open(self, name: str) -> Path | BinaryIO:
         import obstore
 
-        with self._explained():
+        with self.explained():
             return io.BufferedReader(_Readable(obstore.open_reader(self._store, name)))
 
     def has_directory(self, name: str) -> bool:
         import obstore
 
-        with self._explained():
+        with self.explained():
             return any(obstore.list(self._store, name, chunk_size=1))
 
     def names(self, directory: str) -> Iterator[Listed]:
         import obstore
 
         found: list[Listed] = []
-        with self._explained():
+        with self.explained():
             for part in obstore.list(self._store, directory or None):
                 found += [
                     Listed(one["path"], one["size"], int(one["last_modified"].timestamp() * 1000))
@@ -135,29 +145,51 @@ class Objects:
         yield from sorted(found, key=lambda listed: listed.name)
 
     def move(self, moves: Sequence[NamedMove]) -> None:
+        with self.explained():
+            for source, target in moves:
+                self._copy(source, target)
+        self.remove([source for source, _target in moves])
+
+    def _copy(self, source: str, target: str) -> None:
         import obstore
 
-        with self._explained():
-            for source, target in moves:
-                try:
-                    obstore.copy(self._store, source, target)
-                except FileNotFoundError:
-                    # It was moved before, or is being moved by another process.
-                    continue
-        self.remove([source for source, _target in moves])
+        try:
+            obstore.copy(self._store, source, target)
+            if self._is_azure:
+                self._await_copy(source, target)
+        except FileNotFoundError:
+            # It was moved before, or is being moved by another process.
+            return
+
+    def _await_copy(self, source: str, target: str) -> None:
+        """Until the copy has the size and the end of its source, which is removed next."""
+        wanted = self._end_of(source)
+        deadline_s = time.monotonic() + COPY_S_MAX
+        while self._end_of(target) != wanted:
+            if time.monotonic() > deadline_s:
+                raise Unavailable(
+                    f"the store has not copied {source} to {target} of {self.location} for "
+                    f"{COPY_S_MAX:.0f} s; it is tried again with the next attempt at the batch"
+                )
+            time.sleep(_COPY_PAUSE_S)
+
+    def _end_of(self, name: str) -> tuple[int, bytes]:
+        import obstore
+
+        size = obstore.head(self._store, name)["size"]
+        start = max(size - _END_BYTES, 0)
+        end = bytes(obstore.get_range(self._store, name, start=start, end=size)) if size else b""
+        return size, end
 
     def remove(self, names: Iterable[str]) -> None:
         import obstore
 
-        left = list(names)
-        with self._explained():
-            while left:
-                some, left = left[:REMOVED_AT_ONCE], left[REMOVED_AT_ONCE:]
-                for name in some:
-                    try:
-                        obstore.delete(self._store, name)
-                    except FileNotFoundError:
-                        continue
+        with self.explained():
+            for name in names:
+                try:
+                    obstore.delete(self._store, name)
+                except FileNotFoundError:
+                    continue
 
     def persist(self, names: Iterable[str]) -> None:
         """An object is durable when it is there."""
@@ -169,8 +201,7 @@ class Objects:
         return path.removeprefix(f"{self.location}/")
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """The errors of the library as ours, without what they print of requests."""
+    def explained(self) -> Iterator[None]:
         from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 
         try:
@@ -178,26 +209,32 @@ class Objects:
         except ShardbusError:
             raise
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise Unauthorized(
-                f"the store refuses access to {self.location} ({_reason(error)}): check the "
-                "credentials in the environment of this process, as AWS_ACCESS_KEY_ID and "
-                "AWS_SECRET_ACCESS_KEY, and their rights"
-            ) from None
+            raise self._refused(error) from None
         except FileNotFoundError as error:
             self._check_bucket(error)
             raise ShardbusError(
                 f"an object below {self.location} is gone: the batch must be written again"
             ) from None
         except (BaseError, OSError) as error:
+            if _REFUSED.search(str(error)):
+                # Other libraries have no class for it.
+                raise self._refused(error) from None
             if _NO_CREDENTIALS in str(error):
                 raise Unauthorized(
                     f"there are no credentials for {self.location}: give them in the environment "
-                    "of this process, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+                    f"of this process, as {self._variables}"
                 ) from None
             raise Unavailable(
                 f"the store does not do what {self.location} needs ({_reason(error)}); it is tried "
                 "again with the next attempt at the batch"
             ) from None
+
+    def _refused(self, error: Exception) -> Unauthorized:
+        return Unauthorized(
+            f"the store refuses access to {self.location} ({_reason(error)}): check the "
+            f"credentials in the environment of this process, as {self._variables}, and their "
+            "rights"
+        )
 
     def _check_bucket(self, error: FileNotFoundError) -> None:
         if _NO_BUCKET.search(str(error)):
