@@ -11,6 +11,9 @@ namespace Conformance
     {
         static readonly TimeSpan Pause = TimeSpan.FromMilliseconds(200);
         static readonly TimeSpan Draining = TimeSpan.FromSeconds(90);
+        // A call whose connection breaks at the wrong moment may never return, whatever the options
+        // say of retries; only its own token ends it.
+        static readonly TimeSpan Longest = TimeSpan.FromSeconds(20);
 
         /// Sends numbers and completes them, with one client, until standard input ends; then waits for
         /// what was accepted, as long as something comes. A send whose answer was lost may have been
@@ -75,9 +78,10 @@ namespace Conformance
             var number = 0;
             while (!stop.IsCancellationRequested)
             {
+                using var longest = new CancellationTokenSource(Longest);
                 try
                 {
-                    await sender.SendMessageAsync(new ServiceBusMessage(number.ToString()));
+                    await sender.SendMessageAsync(new ServiceBusMessage(number.ToString()), longest.Token);
                     number++;
                     await Task.Delay(20);
                 }
@@ -91,9 +95,10 @@ namespace Conformance
 
         static async Task<IReadOnlyList<ServiceBusReceivedMessage>> Page(ServiceBusReceiver receiver)
         {
+            using var longest = new CancellationTokenSource(Longest);
             try
             {
-                return await receiver.ReceiveMessagesAsync(20, TimeSpan.FromSeconds(2));
+                return await receiver.ReceiveMessagesAsync(20, TimeSpan.FromSeconds(2), longest.Token);
             }
             catch (Exception broken) when (IsOfTheLine(broken))
             {
@@ -104,9 +109,10 @@ namespace Conformance
 
         static async Task<bool> Complete(ServiceBusReceiver receiver, ServiceBusReceivedMessage message)
         {
+            using var longest = new CancellationTokenSource(Longest);
             try
             {
-                await receiver.CompleteMessageAsync(message);
+                await receiver.CompleteMessageAsync(message, longest.Token);
                 return true;
             }
             catch (ServiceBusException lost) when (lost.Reason == ServiceBusFailureReason.MessageLockLost)
