@@ -79,9 +79,9 @@ def _add_shared(store: SqliteStore, seed: int) -> None:
     pens[0].changes.append(StagePut(b"stage", 1, b"data", [b"kept", b"beside"]))
     pens[0].record(3, b"key", b"record")
     store.commit([pen.commit() for pen in pens])
-    for number in range(1, 10):
+    for number in range(1, 12):
         # Of a journal a piece by itself, one of several blocks, and an open one.
-        block = bytes([number + seed]) * (2_000 if number == 1 else 400)
+        block = bytes([number + seed]) * (2_000 if number == 1 else 150)
         pens[1].changes.append(StagePut(LIFECYCLE_STAGE, number, block, is_new=True))
         pens[1].write(store)
     # Not in the order of fragments, so that numbers in keys differ from those in a database.
@@ -154,7 +154,7 @@ def test_a_directory_moves_into_a_database_and_back(
     assert contents(stores_of(source, database)) == before
     compared = told["compared"]
     assert isinstance(compared, dict)
-    assert compared["pieces of stages"] == 8 and compared["records of kind 3"] == 2
+    assert compared["pieces of stages"] == 10 and compared["records of kind 3"] == 2
     assert {"messages", "dead letters", "session states", "remembered ids"} <= set(compared)
 
     back = tmp_path / "back"
