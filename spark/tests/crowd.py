@@ -41,6 +41,9 @@ class Crowd:
     A request that nobody answered may have been done: its messages are in `unsure`.
     """
 
+    # Between two requests of each.
+    pause_s = PAUSE_S
+
     def __init__(self, bus: Bus, queue: str) -> None:
         self.bus = bus
         self.queue = queue
@@ -67,7 +70,7 @@ class Crowd:
 
     def _send(self) -> None:
         number = 0
-        while not self._ended.wait(PAUSE_S):
+        while not self._ended.wait(self.pause_s):
             some = [self.message(number + step) for step in range(SEND_COUNT)]
             bodies = [message["body"] for message in some]
             number += SEND_COUNT
@@ -78,12 +81,12 @@ class Crowd:
                 self.unsure.update(bodies)
 
     def _receive(self) -> None:
-        while not self._ended.wait(PAUSE_S):
+        while not self._ended.wait(self.pause_s):
             self.serve()
 
     def _repartition(self) -> None:
         """Give the queue other fragments, each time as soon as the former ones are empty."""
-        while self.changes_left and not self._ended.wait(PAUSE_S):
+        while self.changes_left and not self._ended.wait(self.pause_s):
             with suppress(OSError):
                 # Until it is known to be done: with the same map again nothing changes.
                 self.bus.post(f"{self.queue}/repartition", {"fragments": self.changes_left[0]})
@@ -126,7 +129,7 @@ def consume_under_kills(
                 # Anywhere in a batch.
                 threading.Event().wait(dice.random() * 0.3)
         while crowd.changes_left:
-            with running_driver(kind, replace(job, rows_max=5000)) as driver:
+            with running_driver(kind, replace(job, rows_max=50_000)) as driver:
                 driver.wait_for_batches(job.planned() + 3)
     with running_driver(kind, replace(job, is_once=True, rows_max=5000)) as driver:
         driver.wait_for_the_end()

@@ -32,7 +32,9 @@ SMALL: Final = "small_driver.py"
 
 @final
 class KeyCrowd(Crowd):
-    """A body is a key and a number that ascends. Only Spark receives."""
+    """A body is a key and a number that ascends. Only Spark receives, so senders are slow."""
+
+    pause_s = 0.5
 
     def message(self, number: int) -> dict[str, str]:
         key = str(number % KEYS)

@@ -120,7 +120,6 @@ class Repartition(Body, kw_only=True, frozen=True):
                 le=WAIT_MS_MAX,
                 description="Answer after this time even if the repartition is under way, with its "
                 "`progress`. Without it the answer waits for the end.",
-                examples=[1_000],
             ),
         ]
     ] = UNSET
