@@ -131,6 +131,7 @@ class Bus:
         self.ask("PUT", "queues/recorded", {"lifecycle": True}, status=201)
         figures = {"kind": "lifecycle", "entity": "recorded", "path": "figures"}
         self.ask("PUT", "pipelines/figures", figures)
+        self.ask("PUT", "pipelines/causes", {"kind": "triage", "entity": "plain"})
         messages = [{"body": f"{number}", "session_id": "s"} for number in range(20)]
         for name in ("plain", "parted", "sessions", "news"):
             self.ask("POST", f"entities/{name}/messages", {"messages": messages})
@@ -215,7 +216,7 @@ def name_something(case: OpenApiCase, name: str, bus: Bus) -> None:
         else:
             variables["name"] = "plain" if "/access-rules" in path else name
     if "pipeline" in variables:
-        shown = "figures" if path.endswith("/hours") else "kept"
+        shown = {"hours": "figures", "report": "causes"}.get(path.rpartition("/")[2], "kept")
         variables["pipeline"] = {"delete": "spare", "put": "made"}.get(case.operation.method, shown)
     if "backup" in variables:
         variables["backup"] = "nightly"

@@ -47,7 +47,7 @@ def test_what_is_no_text_is_written_as_an_escape() -> None:
     assert document["error"]["message"] == "no file \udc80"
 
 
-NAMES = "backfill, capture, lifecycle, python, replay, sql"
+NAMES = "backfill, capture, lifecycle, python, replay, sql, triage"
 
 
 @pytest.mark.parametrize(
