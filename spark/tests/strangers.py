@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 INSTALL: Final = (
-    "deltalake>=1.6,<2",
+    "deltalake>=1.6.6,<2",
     "duckdb",
     "pandas<3",
     "polars",

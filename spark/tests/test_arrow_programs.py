@@ -12,6 +12,7 @@ import pandas as pd  # type: ignore[import-untyped]  # it has no types of its ow
 import pyarrow as pa
 import pytest
 from spark.tests.bus import Bus
+from spark.tests.strangers import printed
 
 README: Final = Path(__file__).parents[1] / "README.md"
 ADDRESS: Final = "grpc://localhost:5301"
@@ -90,6 +91,31 @@ def test_pyarrow_takes_a_reader_by_the_interface_that_polars_and_duckdb_use(bus:
     assert hasattr(reader, "__arrow_c_stream__")
     assert table.schema.names == ["subject", "body"]
     assert bodies(table["body"].to_pylist()) == list(range(COUNT))
+
+
+@pytest.mark.release
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("program", "count"), [("polars", "shown.height"), ("DuckDB", "sum(shown.fetchnumpy()['n'])")]
+)
+def test_polars_and_duckdb_take_a_reader(
+    bus: Bus, strangers: str, program: str, count: str
+) -> None:
+    """P1: in a Python of their own, which has Arrow and this client, and no Spark."""
+    table, reader = _BLOCK.findall(section())
+    source = "\n".join(
+        [
+            f"import {program.lower()}",
+            table.splitlines()[0],
+            reader.partition("for batch")[0].replace(ADDRESS, bus.url),
+            f"shown = {line_of(program)}".replace("count(*)", "count(*) AS n"),
+            f"print(int({count}))",
+        ]
+    )
+
+    found = printed(strangers, source, {"PYTHONPATH": str(README.parent / "src")})
+
+    assert int(found) == COUNT
 
 
 def test_a_reader_gives_its_batches_one_by_one(bus: Bus) -> None:

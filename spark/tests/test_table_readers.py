@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import re
 import sys
-import venv
 from pathlib import Path
 from typing import Final
 
 import pytest
-from spark.tests.captured_rows import made, written
+from spark.tests.apart import Run
+from spark.tests.fated_server import environment
+from spark.tests.object_steps import make_table
+from spark.tests.real_stores import versitygw
+from spark.tests.strangers import printed
 
 from shardbus_spark.tables.form import DELTA, FORMS, ICEBERG, PARQUET
 
 COUNT: Final = 7
-INSTALL: Final = (
-    "deltalake>=1.6,<2",
-    "duckdb",
-    "pandas<3",
-    "polars",
-    "pyarrow",
-    "pyiceberg>=0.12,<0.13",
-)
-INSTALL_S: Final = 600.0
 PANDAS: Final = {
     PARQUET: """
 import pandas as pd
@@ -88,16 +81,22 @@ orders = StaticTable.from_metadata(path).scan().to_duckdb("orders")
     ),
 }
 
+GUIDE: Final = Path(__file__).parents[2] / "docs" / "guides" / "pipelines.md"
+_BLOCK: Final = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FORM_OF: Final = {"_parquet(": PARQUET, "elta": DELTA, "StaticTable": ICEBERG}
+_COUNT: Final = """
+if hasattr(orders, "collect"):
+    orders = orders.collect()
+print(orders.fetchall()[0][0] if hasattr(orders, "fetchall") else len(orders))
+"""
+
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A table of each form, of two batches, with a third that was never committed."""
     root = tmp_path_factory.mktemp("tables")
     for form in FORMS:
-        table = made(root / form, form)
-        table.commit("query", 0, written(table, 0, [[0, 1], [2]], entity="orders"))
-        table.commit("query", 1, written(table, 1, [[3, 4, 5, 6]], entity="orders"))
-        written(table, 2, [[7]], entity="orders")
+        make_table(str(root / form), form)
     return root
 
 
@@ -107,39 +106,46 @@ def test_pandas_reads_each_form_in_three_lines(tables: Path, form: str) -> None:
     assert _rows(sys.executable, tables / form, PANDAS[form]) == COUNT
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A Python with the newest readers, and without us."""
-    place = tmp_path_factory.mktemp("readers") / "venv"
-    venv.create(place, with_pip=True)
-    program = str(place / "bin" / "python")
-    subprocess.run(
-        [program, "-m", "pip", "install", "--quiet", *INSTALL], check=True, timeout=INSTALL_S
-    )
-    return program
-
-
 @pytest.mark.release
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("reader", OTHERS)
 def test_polars_and_duckdb_read_each_form_in_three_lines(
-    tables: Path, python: str, reader: str
+    tables: Path, strangers: str, reader: str
 ) -> None:
     """P4"""
     form, program = OTHERS[reader]
 
-    assert _rows(python, tables / form, program) == COUNT
+    assert _rows(strangers, tables / form, program) == COUNT
+
+
+@pytest.mark.release
+@pytest.mark.timeout(900)
+def test_the_lines_of_the_guide_read_tables_in_a_store(
+    tmp_path: Path, apart: Run, strangers: str
+) -> None:
+    """P4: as they are written there, of a server that speaks S3."""
+    section = GUIDE.read_text("utf-8").partition("\n### pandas, polars, DuckDB\n")[2]
+    blocks = _BLOCK.findall(section.partition("\n### ")[0])
+    assert len(blocks) == 6
+    with versitygw(tmp_path) as store:
+        port = store.upstream.port
+        variables = store.upstream.environment(port)
+        with environment(variables):
+            for form in FORMS:
+                apart(make_table, f"{store.upstream.root}/{form}", form)
+        for block in blocks:
+            [form] = {form for word, form in _FORM_OF.items() if word in block}
+            program = block.replace("s3://bucket/captured/archive", f"s3://tables/{form}")
+            endpoint = f', {{"s3.endpoint": "http://127.0.0.1:{port}"}})'
+            program = program.replace(
+                f'_metadata("s3://tables/{form}")', f'_metadata("s3://tables/{form}"{endpoint}'
+            )
+
+            found = printed(strangers, program + _COUNT, {**variables, "AWS_ALLOW_HTTP": "true"})
+
+            assert int(found) == COUNT, block
 
 
 def _rows(python: str, path: Path, program: str) -> int:
     """How many rows a program finds."""
-    done = subprocess.run(
-        [python, "-c", f"path = {str(path)!r}\n{program}\nprint(rows)"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_S,
-        env={name: value for name, value in os.environ.items() if not name.startswith("AWS_")},
-    )
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    return int(printed(python, f"path = {str(path)!r}\n{program}\nprint(rows)"))

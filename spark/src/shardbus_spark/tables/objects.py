@@ -14,7 +14,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, BinaryIO, Final, cast, final
 from urllib.parse import urlsplit
@@ -152,11 +152,16 @@ class Objects:
 
     def _copy(self, source: str, target: str) -> None:
         import obstore
+        from obstore.exceptions import AlreadyExistsError
 
         try:
-            obstore.copy(self._store, source, target)
             if self._is_azure:
+                # A copy onto one that is there would put it at risk while it lasts.
+                with suppress(AlreadyExistsError):
+                    obstore.copy(self._store, source, target, overwrite=False)
                 self._await_copy(source, target)
+            else:
+                obstore.copy(self._store, source, target)
         except FileNotFoundError:
             # It was moved before, or is being moved by another process.
             return
