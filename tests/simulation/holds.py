@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from shardbus.broker.fragment.answers import Answer
 from shardbus.core.errors import SESSION_CANNOT_BE_LOCKED, SESSION_LOCK_LOST, Refused
+from shardbus.core.limits import SESSION_GRACE_MS
 from shardbus.core.message import ACTIVE
 from shardbus.core.messages.command import Done, Purge, Receive, Received, ReceiveDeferred, Renewed
 from shardbus.core.sequence import TOKEN_SEED_BYTES, fragment_of_token, is_of_seed
@@ -33,13 +34,13 @@ MayLose = Callable[[FragmentId, int, int], bool]
 class Hold:
     """A session as a fragment gave it to somebody."""
 
-    def __init__(self, key: SessionKey, term: Term, life: int, granted_at_ms: int) -> None:
+    def __init__(self, key: SessionKey, told_ms: int, life: int, granted_at_ms: int) -> None:
         self.key = key
-        self.term = term
+        self.term = Term(told_ms + SESSION_GRACE_MS)
         self.life = life
         self.granted_at_ms = granted_at_ms
-        # Every deadline that it had.
-        self.deadlines_ms = [term.until_ms]
+        # Every deadline that its holder was told.
+        self.deadlines_ms = [told_ms]
         self.released_at_ms: int | None = None
         # Renewals, releases and removals that were asked for and are not answered yet.
         self.renewing = 0
@@ -165,7 +166,7 @@ class HoldBook:
             raise Violation(f"{key} is held by two: until {last.term.until_ms} and again")
         if command.session_id is None and not self._may_wait(key, decided_at_ms):
             raise Violation(f"{key} was given as the next one, but has no messages")
-        self._last[key] = Hold(key, Term(answer.locked_until_ms), heard.life, heard.now_ms)
+        self._last[key] = Hold(key, answer.locked_until_ms, heard.life, heard.now_ms)
         self._by_token[answer.token] = self._last[key]
         self._events["session accepted"] += 1
 
@@ -261,7 +262,7 @@ class HoldBook:
             decided_at_ms = answer.locked_until_ms - heard.rules.lock_ms
             if not heard.asked_at_ms <= decided_at_ms <= heard.now_ms:
                 raise Violation(f"{hold.key} was renewed until {answer.locked_until_ms}")
-            hold.term.until_ms = answer.locked_until_ms
+            hold.term.until_ms = answer.locked_until_ms + SESSION_GRACE_MS
             hold.deadlines_ms.append(answer.locked_until_ms)
             self._events["session renewed"] += 1
         elif isinstance(command, SetState):

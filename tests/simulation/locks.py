@@ -428,7 +428,8 @@ class LockBook:
             held = self.held[token]
             if held.term.until_ms <= heard.asked_at_ms:
                 raise Violation(f"{held.track.place}: renewed after its deadline")
-            held.term.until_ms = answer.locked_until_ms
+            # Those of a session keep the session's, which is longer than is told.
+            held.term.until_ms = max(held.term.until_ms, answer.locked_until_ms)
             self._events["renewed"] += 1
 
     def let_go(self, heard: Heard, term: Term) -> None:

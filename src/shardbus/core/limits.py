@@ -32,6 +32,8 @@ REASON_CHARACTERS_MAX: Final = 4096
 
 LOCK_MS_MIN: Final = 5_000
 LOCK_MS_MAX: Final = 300_000
+SESSION_GRACE_MS: Final = 500
+"""How much longer a session is held than its receiver is told, on each side of the wire."""
 
 # Sessions that clients may hold at once; free sessions that a fragment knows without asking its
 # store.

@@ -11,6 +11,7 @@ from shardbus.core.errors import (
 from shardbus.core.fragment.bounds import Bounds
 from shardbus.core.fragment.command import Command, Reply
 from shardbus.core.fragment.line import Line
+from shardbus.core.limits import SESSION_GRACE_MS
 from shardbus.core.message import (
     ACTIVE,
     DEAD_LETTER_LINE,
@@ -30,6 +31,7 @@ from tests.unit.core.desk import Desk, rules
 LINES = (MAIN_LINE, DEAD_LETTER_LINE)
 NAMES = ("a", "b", "c", "d", "e", "f", "g")
 LOCK_MS = 5_000
+HELD_MS = LOCK_MS + SESSION_GRACE_MS
 WINDOW_MS = 6_000
 REMEMBERED_MAX = 12
 HELD_MAX = 4
@@ -92,7 +94,9 @@ class AgreeingMachine(RuleBasedStateMachine):
 
     # Time, pages, commits and crashes.
 
-    @rule(ms=st.sampled_from([1, 500, 1_500, LOCK_MS - 1, LOCK_MS]), is_noticed=st.booleans())
+    @rule(
+        ms=st.sampled_from([1, 500, 1_500, LOCK_MS - 1, LOCK_MS, HELD_MS]), is_noticed=st.booleans()
+    )
     def pass_time(self, ms: int, is_noticed: bool) -> None:
         self.desk.now_ms += ms
         if is_noticed:

@@ -200,7 +200,7 @@ class FragmentMachine(AgreeingMachine):
             assert token == b""
             self.model.forget(message)
             return
-        deadline_ms = self.desk.now_ms + LOCK_MS if hold is None else hold.until_ms
+        deadline_ms = self.desk.now_ms + LOCK_MS if hold is None else hold.told_ms
         assert until_ms == deadline_ms
         message.lock(token, deadline_ms, hold)
         self.tokens.append(token)
@@ -216,10 +216,10 @@ class FragmentMachine(AgreeingMachine):
     def chosen_hold(self, chosen: int) -> bytes:
         """Mostly a session that is held; sometimes one that was, or none at all."""
         now_ms = self.desk.now_ms
-        live = [hold.token for hold in self.model.holds if hold.until_ms > now_ms]
+        live = [hold.token for hold in self.model.holds if hold.until_ms() > now_ms]
         if not live and chosen % 8:
             self.hold_one(NAMES[chosen % len(NAMES)])
-            live = [hold.token for hold in self.model.holds if hold.until_ms > now_ms]
+            live = [hold.token for hold in self.model.holds if hold.until_ms() > now_ms]
         if live and chosen % 8:
             return live[chosen % len(live)]
         return [NO_SESSION, *self.holds][-(chosen % (len(self.holds) + 1))]
@@ -436,7 +436,7 @@ class FragmentMachine(AgreeingMachine):
         for message in held:
             assert message is not None
             message.locked_until_ms = self.desk.now_ms + LOCK_MS
-        deadlines = [each.deadline_ms() for each in held if each is not None]
+        deadlines = [each.told_ms() for each in held if each is not None]
         assert reply.locked_until_ms == min(deadlines)
         self.settle_down()
 

@@ -1,6 +1,6 @@
 """The simplest possible fragment: a list of messages, each with what is true of it."""
 
-from shardbus.core.limits import PRODUCER_ONCE_KEPT_MS
+from shardbus.core.limits import PRODUCER_ONCE_KEPT_MS, SESSION_GRACE_MS
 from shardbus.core.message import (
     ACTIVE,
     DEAD_LETTER_LINE,
@@ -22,12 +22,15 @@ class Hold:
     """A session in somebody's hands; `shared` takes it over, if anything does."""
 
     def __init__(
-        self, session_id: str, token: bytes, until_ms: int, shared: bytes | None = None
+        self, session_id: str, token: bytes, told_ms: int, shared: bytes | None = None
     ) -> None:
         self.session_id = session_id
         self.shared = shared
         self.token = token
-        self.until_ms = until_ms
+        self.told_ms = told_ms
+
+    def until_ms(self) -> int:
+        return self.told_ms + SESSION_GRACE_MS
 
 
 class ReaderModel:
@@ -103,7 +106,10 @@ class Modelled:
         return self.is_locked() or self.reader is not None
 
     def deadline_ms(self) -> int:
-        return self.locked_until_ms if self.hold is None else self.hold.until_ms
+        return self.locked_until_ms if self.hold is None else self.hold.until_ms()
+
+    def told_ms(self) -> int:
+        return self.locked_until_ms if self.hold is None else self.hold.told_ms
 
     def is_expired(self, now_ms: int) -> bool:
         return self.expires_at_ms != NEVER_MS and self.expires_at_ms <= now_ms
@@ -182,7 +188,7 @@ class Model:
 
     def hold_of(self, token: bytes, now_ms: int) -> Hold | None:
         for hold in self.holds:
-            if hold.token == token and hold.until_ms > now_ms:
+            if hold.token == token and hold.until_ms() > now_ms:
                 return hold
         return None
 
@@ -288,7 +294,7 @@ class Model:
                 del self.fingerprints[told]
 
     def end_overdue(self, now_ms: int) -> None:
-        for hold in [hold for hold in self.holds if hold.until_ms <= now_ms]:
+        for hold in [hold for hold in self.holds if hold.until_ms() <= now_ms]:
             for message in [each for each in self.messages if each.hold is hold]:
                 self.fail(message, now_ms)
             self.holds.remove(hold)

@@ -54,11 +54,11 @@ class SessionMachine(FragmentMachine):
         if isinstance(reply, Refused):
             if reply.kind is SESSION_CANNOT_BE_LOCKED:
                 hold = self.model.holder(session_id)
-                is_held = hold is not None and hold.until_ms > now_ms
+                is_held = hold is not None and hold.until_ms() > now_ms
                 assert is_held or self.model.claimer(session_id) is not None
             else:
                 assert reply.kind is SERVER_BUSY
-                held = [hold for hold in self.model.holds if hold.until_ms > now_ms]
+                held = [hold for hold in self.model.holds if hold.until_ms() > now_ms]
                 assert len(held) >= self.bounds.sessions_held_max
             return
         self.model.end_overdue(now_ms)
@@ -83,7 +83,7 @@ class SessionMachine(FragmentMachine):
 
         reply = self.ask(AcceptSession(session_id, self.desk.seed(), token or b"of nobody"))
 
-        if hold is None or hold.until_ms <= now_ms:
+        if hold is None or hold.until_ms() <= now_ms:
             assert isinstance(reply, Refused) and reply.kind is SESSION_LOCK_LOST
             return
         if token is None or hold.shared != token:
@@ -92,7 +92,7 @@ class SessionMachine(FragmentMachine):
         assert isinstance(reply, SessionAccepted) and reply.session_id == session_id
         assert reply.locked_until_ms == now_ms + LOCK_MS
         former = hold.token
-        hold.session_id, hold.token, hold.until_ms = session_id, reply.token, now_ms + LOCK_MS
+        hold.session_id, hold.token, hold.told_ms = session_id, reply.token, now_ms + LOCK_MS
         self.holds.append(reply.token)
         locked = [each.token for each in self.model.messages if each.hold is hold]
         refused = self.ask(Settle(COMPLETE, locked, session=former))
@@ -147,8 +147,8 @@ class SessionMachine(FragmentMachine):
             assert reply.kind is SESSION_LOCK_LOST and hold is None
             return
         assert hold is not None and isinstance(reply, Renewed)
-        hold.until_ms = reply.locked_until_ms
-        assert hold.until_ms == self.desk.now_ms + LOCK_MS
+        hold.told_ms = reply.locked_until_ms
+        assert hold.told_ms == self.desk.now_ms + LOCK_MS
         self.settle_down()
 
     @rule(chosen=choice)

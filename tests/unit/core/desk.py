@@ -22,7 +22,7 @@ from shardbus.core.fragment.command import Command, FragmentRules, Reply, Tick
 from shardbus.core.fragment.fragment import Fragment
 from shardbus.core.fragment.handover import unpacked
 from shardbus.core.fragment.need import Need
-from shardbus.core.limits import PAGE_BYTES_MAX, PAGE_COUNT_MAX
+from shardbus.core.limits import PAGE_BYTES_MAX, PAGE_COUNT_MAX, SESSION_GRACE_MS
 from shardbus.core.message import MAIN_LINE, NEVER_MS, Entry, Message, sooner
 from shardbus.core.messages.command import (
     NO_SESSION,
@@ -42,6 +42,8 @@ from shardbus.stores.memory.store import MemoryFragment, MemoryStore
 
 START_MS: Final = 1_000_000
 LOCK_MS: Final = 30_000
+HELD_MS: Final = LOCK_MS + SESSION_GRACE_MS
+"""After this a session is free."""
 STEADY_BEHIND_MS: Final = 765_432
 TURNS_MAX: Final = 10_000
 FRAGMENT: Final = FragmentId(1, 0)

@@ -18,7 +18,7 @@ from shardbus.core.sessions.command import (
     SessionAccepted,
 )
 from tests.unit.core.claims import ReadingDesk
-from tests.unit.core.desk import LOCK_MS, rules
+from tests.unit.core.desk import HELD_MS, rules
 
 
 def session_desk(bounds: Bounds | None = None) -> ReadingDesk:
@@ -172,7 +172,7 @@ def test_a_hold_that_ends_gives_its_session_to_a_reader() -> None:
     desk.open()
     assert desk.claim(1) == []
 
-    desk.wait(LOCK_MS)
+    desk.wait(HELD_MS)
 
     assert desk.claim(1) == [1, 2]
 

@@ -15,7 +15,7 @@ from shardbus.core.message import MAIN_LINE, NEVER_MS, Message
 from shardbus.core.messages.command import ABANDON, COMPLETE, RELEASE, Receive, Renew, Renewed
 from shardbus.core.sessions.command import RenewSession, SetState
 from tests.unit.core.claims import ReadingDesk
-from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
+from tests.unit.core.desk import HELD_MS, LOCK_MS, START_MS, Desk, rules
 from tests.unit.core.staged import NAME, PRODUCER, StagingDesk
 
 HOUR_MS = 3_600_000
@@ -63,7 +63,7 @@ def test_a_session_is_held_as_long_as_was_said(by_ms: int) -> None:
     assert held.locked_until_ms == desk.now_ms + LOCK_MS
 
     desk.set_clock(by_ms)
-    desk.wait(LOCK_MS - 1)
+    desk.wait(HELD_MS - 1)
     desk.do(SetState(held.token, b"state"))
     renewed = desk.do(RenewSession(held.token))
     assert isinstance(renewed, Renewed)
@@ -72,7 +72,7 @@ def test_a_session_is_held_as_long_as_was_said(by_ms: int) -> None:
     desk.do(received)
 
     desk.set_clock(-by_ms)
-    desk.wait(LOCK_MS)
+    desk.wait(HELD_MS)
     assert desk.accept("s").token != held.token
 
 

@@ -18,7 +18,7 @@ from shardbus.core.messages.command import (
 )
 from shardbus.core.sequence import token_of_seed
 from shardbus.core.sessions.command import AcceptSession, RenewSession
-from tests.unit.core.desk import LOCK_MS, Desk, rules
+from tests.unit.core.desk import HELD_MS, LOCK_MS, Desk, rules
 
 ELSEWHERE_MS = 7_654_321
 
@@ -175,7 +175,7 @@ def test_a_session_without_messages_is_held_there_and_ends_in_time() -> None:
     desk.wait(1_000)
     desk.move(ELSEWHERE_MS)
     assert desk.fragment.held_sessions() == 1
-    desk.wait(LOCK_MS - 1_000)
+    desk.wait(HELD_MS - 1_000)
 
     assert desk.fragment.held_sessions() == 0
 

@@ -5,7 +5,7 @@ import pytest
 from shardbus.core.errors import NOT_ALLOWED, Refused
 from shardbus.core.message import Message
 from shardbus.core.sessions.command import AskHolds, HoldsTold
-from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
+from tests.unit.core.desk import HELD_MS, LOCK_MS, START_MS, Desk, rules
 
 
 def test_it_is_told_which_of_some_sessions_are_held_until_when_and_with_what() -> None:
@@ -16,7 +16,7 @@ def test_it_is_told_which_of_some_sessions_are_held_until_when_and_with_what() -
     desk.accept("gamma")
 
     told = desk.do(AskHolds(["ALPHA", "beta", "gamma", "delta"]))
-    desk.now_ms += LOCK_MS - 10
+    desk.now_ms += HELD_MS - 10
     later = desk.do(AskHolds(["alpha", "gamma"]))
 
     assert isinstance(told, HoldsTold) and isinstance(later, HoldsTold)

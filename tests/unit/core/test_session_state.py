@@ -8,7 +8,7 @@ from shardbus.core.limits import SHORT_STATE_BYTES_MAX
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.sessions.command import GetState, ReleaseSession, SessionState, SetState
 from tests.support.refusals import refusal_of
-from tests.unit.core.desk import FRAGMENT, LOCK_MS, Desk, rules
+from tests.unit.core.desk import FRAGMENT, HELD_MS, Desk, rules
 
 
 def session_desk(bounds: Bounds | None = None) -> Desk:
@@ -110,7 +110,7 @@ def test_there_is_a_most_of_states_and_a_cleared_one_makes_room() -> None:
 def test_state_is_for_the_holder_alone() -> None:
     desk = session_desk()
     held = desk.accept("a")
-    desk.now_ms += LOCK_MS
+    desk.now_ms += HELD_MS
 
     for command in (GetState(held.token), SetState(held.token, b""), GetState(bytes(16))):
         with pytest.raises(Refused) as refusal:

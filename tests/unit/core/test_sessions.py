@@ -39,7 +39,7 @@ from shardbus.core.sessions.command import (
     SessionState,
     SetState,
 )
-from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
+from tests.unit.core.desk import HELD_MS, LOCK_MS, START_MS, Desk, rules
 
 
 def session_desk(
@@ -314,7 +314,7 @@ def test_a_hold_that_expires_counts_what_was_delivered_and_unsettled() -> None:
     held = desk.accept("a")
     desk.receive(2, session=held.token)
 
-    desk.wait(LOCK_MS)
+    desk.wait(HELD_MS)
 
     assert refusal_of(desk, receive_of(held.token)) is SESSION_LOCK_LOST
     again = desk.accept()
@@ -328,7 +328,7 @@ def test_a_hold_that_expires_dead_letters_what_is_exhausted() -> None:
     held = desk.accept("a")
     desk.receive(1, session=held.token)
 
-    desk.wait(LOCK_MS)
+    desk.wait(HELD_MS)
 
     [dead] = desk.receive(5, line=DEAD_LETTER_LINE)
     assert (dead.payload, dead.entry.reason) == (b"1", "MaxDeliveryCountExceeded")
@@ -342,7 +342,7 @@ def test_the_deadline_decides_although_nobody_noticed_it() -> None:
     held = desk.accept("a")
     [delivery] = desk.receive(session=held.token)
 
-    desk.now_ms += LOCK_MS
+    desk.now_ms += HELD_MS
 
     assert desk.settle(COMPLETE, delivery) == [True]
     assert refusal_of(desk, RenewSession(held.token)) is SESSION_LOCK_LOST
@@ -375,7 +375,7 @@ def test_renewing_a_message_does_not_outlive_its_session() -> None:
     reply = desk.do(Renew([delivery.token]))
 
     assert isinstance(reply, Renewed) and reply.locked_until_ms == held.locked_until_ms
-    desk.wait(LOCK_MS - 1_000)
+    desk.wait(HELD_MS - 1_000)
     assert desk.settle(COMPLETE, delivery) == [True]
 
 
@@ -385,8 +385,8 @@ def test_a_renewed_hold_expires_at_its_new_deadline() -> None:
     desk.wait(1_000)
     desk.do(RenewSession(held.token))
 
-    assert desk.wake_at_ms() == START_MS + LOCK_MS + 1_000
-    desk.wait(LOCK_MS)
+    assert desk.wake_at_ms() == START_MS + HELD_MS + 1_000
+    desk.wait(HELD_MS)
 
     assert desk.fragment.held_sessions() == 0
     assert desk.wake_at_ms() == 0
@@ -455,7 +455,7 @@ def test_a_deferred_message_in_hand_stays_deferred_when_its_session_is_lost() ->
     desk.settle(DEFER, *desk.receive(session=held.token))
     desk.receive_deferred(number, session=held.token)
 
-    desk.wait(LOCK_MS)
+    desk.wait(HELD_MS)
 
     assert is_none_free(desk)
     again = desk.accept("a")
@@ -572,7 +572,7 @@ def test_accepting_ends_only_what_is_in_the_way(name: str) -> None:
     desk = session_desk(bounds=Bounds(sessions_held_max=count))
     for number in range(count):
         desk.accept(f"s{number}")
-    desk.now_ms += LOCK_MS
+    desk.now_ms += HELD_MS
 
     accepted = desk.fragment.apply(AcceptSession(name, desk.seed()), desk.now_ms).reply
 

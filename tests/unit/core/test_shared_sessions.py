@@ -22,7 +22,7 @@ from shardbus.core.sessions.command import (
     SessionState,
     SetState,
 )
-from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
+from tests.unit.core.desk import HELD_MS, LOCK_MS, START_MS, Desk, rules
 
 ELSEWHERE_MS = 77_000_000
 
@@ -147,7 +147,7 @@ def test_a_session_that_nobody_holds_any_more_is_not_taken_over() -> None:
     desk.do(ReleaseSession(released.token))
     assert refusal_of(desk, AcceptSession("s", desk.seed(), released.token)) is SESSION_LOCK_LOST
 
-    desk.now_ms += LOCK_MS
+    desk.now_ms += HELD_MS
     assert refusal_of(desk, AcceptSession("t", desk.seed(), overdue.token)) is SESSION_LOCK_LOST
     again = accept(desk, "s", SHARED)
     assert refusal_of(desk, AcceptSession("s", desk.seed(), released.token)) is (
@@ -171,9 +171,9 @@ def test_a_hold_that_was_taken_over_ends_by_its_own_deadline() -> None:
     desk.send(b"1", session_id="s")
     first = accept(desk, "s", SHARED)
     desk.receive(session=first.token)
-    desk.now_ms += LOCK_MS - 1
+    desk.now_ms += HELD_MS - 1
     second = accept(desk, "s", first.token)
-    desk.wait(LOCK_MS - 1)
+    desk.wait(HELD_MS - 1)
     desk.do(GetState(second.token))
 
     desk.wait(1)

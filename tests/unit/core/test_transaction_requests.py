@@ -20,7 +20,7 @@ from shardbus.core.sessions.command import GetState, ReleaseSession, SessionStat
 from shardbus.core.sessions.holding import PromisedState
 from shardbus.core.transactions.command import Decide, Enlist, Finish, Prepare, Transact, Work
 from shardbus.core.transactions.record import Prepared, pack_prepared, unpack_prepared
-from tests.unit.core.desk import LOCK_MS, START_MS, Desk, rules
+from tests.unit.core.desk import HELD_MS, START_MS, Desk, rules
 
 TXN = bytes(range(16))
 DECIDER = (7, 3)
@@ -320,7 +320,7 @@ def test_a_lost_lock_leaves_the_state_as_it_was() -> None:
 def test_a_session_that_is_not_held_any_more_leaves_all_of_it_undone() -> None:
     desk = session_desk()
     held = desk.accept("s")
-    desk.wait(LOCK_MS)
+    desk.wait(HELD_MS)
     work = sets(held.token, b"new")
     work.messages.append(Message(b"never", session_id="s"))
 

@@ -38,7 +38,7 @@ from shardbus.core.transactions.command import (
     Work,
 )
 from shardbus.core.transactions.record import unpack_decision, unpack_prepared
-from tests.unit.core.desk import LOCK_MS, Desk, rules
+from tests.unit.core.desk import HELD_MS, LOCK_MS, Desk, rules
 
 TXN = bytes(range(16))
 DECIDER = (7, 3)
@@ -273,7 +273,7 @@ def test_a_promised_message_of_a_session_returns_to_who_holds_the_session(is_hel
     [delivery] = desk.receive(session=session.token)
     prepare(desk, settles(COMPLETE, delivery))
     if not is_held:
-        desk.wait(LOCK_MS)
+        desk.wait(HELD_MS)
 
     finish(desk, is_commit=False)
 

@@ -485,8 +485,8 @@ class Fragment:
         deadline_ms = self._ledger.steady_ms + self._ledger.rules.lock_ms
         if session != NO_SESSION and self._holds is not None:
             held = self._holds.of(session)
-            deadline_ms = held.deadline_ms()
-        locked_until_ms = self._ledger.moment_of(deadline_ms, now_ms)
+        told_ms = deadline_ms if held is None else held.told_ms()
+        locked_until_ms = self._ledger.moment_of(told_ms, now_ms)
         deliveries: list[Delivery] = []
         tokens: list[bytes] = []
         counter = self._ledger.lock_counter
@@ -569,7 +569,7 @@ class Fragment:
         self._locks.renew(command.tokens, deadline_ms)
         if self._holds is not None:
             for token in command.tokens:
-                deadline_ms = min(deadline_ms, self._locks.deadline_ms(token))
+                deadline_ms = min(deadline_ms, self._locks.batch_of(token).told_ms())
         return Renewed(self._ledger.moment_of(deadline_ms, now_ms))
 
     # Removing, and time.

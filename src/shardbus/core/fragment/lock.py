@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from typing import final
 
-from shardbus.core.limits import LOCKS_ENDED_MAX
+from shardbus.core.limits import LOCKS_ENDED_MAX, SESSION_GRACE_MS
 from shardbus.core.message import NEVER_MS, Entry
 from shardbus.core.sequence import TOKEN_SEED_BYTES
 
@@ -25,6 +25,10 @@ class LockBatch:
         self.tokens = tokens
         self.held = len(tokens)
         self.is_session = is_session
+
+    def told_ms(self) -> int:
+        """The end of the locks for their receiver; sessions are held a little longer."""
+        return self.deadline_ms - (SESSION_GRACE_MS if self.is_session else 0)
 
 
 @final

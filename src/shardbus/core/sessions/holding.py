@@ -23,7 +23,7 @@ from shardbus.core.fragment.ledger import Ledger
 from shardbus.core.fragment.line import Line
 from shardbus.core.fragment.lock import LockBatch
 from shardbus.core.fragment.need import Need, NeedSession, NeedSessions, NeedState
-from shardbus.core.limits import SHORT_STATE_BYTES_MAX
+from shardbus.core.limits import SESSION_GRACE_MS, SHORT_STATE_BYTES_MAX
 from shardbus.core.message import MAIN_LINE
 from shardbus.core.messages.command import NO_SESSION, Done, Renewed
 from shardbus.core.sealing.seal import FragmentSeal
@@ -150,7 +150,7 @@ class SessionHolds(Handler):
         for session_id in command.session_ids:
             held = self._table.named(session_id)
             if held is not None and held.deadline_ms() > ledger.steady_ms:
-                until_ms = ledger.moment_of(held.deadline_ms(), now_ms)
+                until_ms = ledger.moment_of(held.told_ms(), now_ms)
                 holds.append(Hold(session_id, until_ms, held.batch.held))
                 continue
             claimer = self._table.claimer(session_id)
@@ -289,13 +289,15 @@ class SessionHolds(Handler):
     ) -> SessionAccepted:
         ledger = self._ledger
         token = self._new_token(command)
-        deadline_ms = ledger.steady_ms + ledger.rules.lock_ms
-        batch = LockBatch(deadline_ms, [], is_session=True)
+        batch = LockBatch(self._new_deadline_ms(), [], is_session=True)
         shared = b"" if command.sharing is None else token
         held = HeldSession(session_id, token, line, batch, shared)
         held.is_joint = command.is_former
         self._table.hold(held)
-        return SessionAccepted(session_id, token, ledger.moment_of(deadline_ms, now_ms))
+        return SessionAccepted(session_id, token, ledger.moment_of(held.told_ms(), now_ms))
+
+    def _new_deadline_ms(self) -> int:
+        return self._ledger.steady_ms + self._ledger.rules.lock_ms + SESSION_GRACE_MS
 
     def _take_over(
         self, session_id: str | None, command: AcceptSession, now_ms: int
@@ -321,10 +323,9 @@ class SessionHolds(Handler):
                 "receiver, and the lock token is not the one of that lock.",
             )
         token = self._new_token(command)
-        deadline_ms = ledger.steady_ms + ledger.rules.lock_ms
         self._table.pass_on(held, session_id, token)
-        self._table.renew(held, deadline_ms)
-        return SessionAccepted(session_id, token, ledger.moment_of(deadline_ms, now_ms))
+        self._table.renew(held, self._new_deadline_ms())
+        return SessionAccepted(session_id, token, ledger.moment_of(held.told_ms(), now_ms))
 
     def _new_token(self, command: AcceptSession) -> bytes:
         self._ledger.lock_counter += 1
@@ -333,10 +334,9 @@ class SessionHolds(Handler):
     # Renewing and releasing.
 
     def _renew(self, command: RenewSession, now_ms: int) -> Renewed:
-        ledger = self._ledger
-        deadline_ms = ledger.steady_ms + ledger.rules.lock_ms
-        self._table.renew(self.of(command.session), deadline_ms)
-        return Renewed(ledger.moment_of(deadline_ms, now_ms))
+        held = self.of(command.session)
+        self._table.renew(held, self._new_deadline_ms())
+        return Renewed(self._ledger.moment_of(held.told_ms(), now_ms))
 
     def _release(self, command: ReleaseSession, now_ms: int) -> Done:
         """Release a session by its token, or by the token's seed if the caller never got the

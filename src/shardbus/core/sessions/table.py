@@ -47,6 +47,9 @@ class HeldSession:
     def deadline_ms(self) -> int:
         return self.batch.deadline_ms
 
+    def told_ms(self) -> int:
+        return self.batch.told_ms()
+
 
 @final
 class ClaimedSession:

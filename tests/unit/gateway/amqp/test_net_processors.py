@@ -23,6 +23,7 @@ from tests.support.messages import annotations_of, seen
 from tests.unit.gateway.amqp.bench import Bench
 from tests.unit.gateway.amqp.client import SESSION_FILTER, Client
 from tests.unit.gateway.amqp.desk import Desk, condition_of, locked, status_of, tokens_of
+from tests.unit.gateway.amqp.holders import locked_until_ms
 
 LOST = "com.microsoft:session-lock-lost"
 DEFER = Modified(undeliverable_here=True)
@@ -153,6 +154,25 @@ def test_after_the_lock_of_a_session_ended_it_is_accepted_and_its_former_receive
     }
     late = Desk(bench, client, "sq").ask("update-disposition", body, link)
     assert status_of(late) == Int(410)
+
+
+def test_what_is_sent_while_a_session_ends_is_received_and_completed(bench: Bench) -> None:
+    """R36: SessionOrderingIsGuaranteed receives for as long as the lock lasts, by its own clock."""
+    bench.create_sessions("sq")
+    client = bench.client()
+    link = session_of(bench, client, 1)
+    bench.send_to("sq", "s", b"last")
+    bench.pass_s((locked_until_ms(link) + 200 - bench.clock.now_ms()) / 1000)
+
+    client.grant(link, 1)
+    bench.pass_s(0.05)
+    deliveries = client.received(link)
+    client.settle(link, [each.delivery_id for each in deliveries], ACCEPTED)
+    bench.pass_s(0.05)
+
+    assert list(client.outcomes(link).values()) == [ACCEPTED, ACCEPTED]
+    bench.pass_s(0.5)
+    assert client.detach_error(link).condition == LOST
 
 
 def test_what_is_deferred_and_received_in_a_handler_is_completed_after_renewals(

@@ -12,7 +12,7 @@ from shardbus.broker.routing.router import EntityRouter
 from shardbus.broker.routing.sessions import Accepting
 from shardbus.codec.types import Described, Symbol, Ulong, Uuid, Value, text_of, value_of
 from shardbus.core.errors import INVALID_ARGUMENT, SESSION_LOCK_LOST, Refused, Unavailable
-from shardbus.core.limits import KEY_CHARACTERS_MAX
+from shardbus.core.limits import KEY_CHARACTERS_MAX, SESSION_GRACE_MS
 from shardbus.core.sessions.command import SHARED, SessionAccepted
 from shardbus.core.sessions.holding import SESSION_LOST_TEXT
 from shardbus.core.sessions.key import session_key
@@ -220,7 +220,7 @@ class SessionHold:
         self.token = accepted.token
         self.is_over = False
         self._lock_ms = lock_ms
-        self._deadline_ms = shell.steady_ms() + lock_ms()
+        self._deadline_ms = shell.steady_ms() + lock_ms() + SESSION_GRACE_MS
         self._router = router
         self._shell = shell
         self._on_lost = on_lost
@@ -248,7 +248,7 @@ class SessionHold:
         """The answer to `renewing`."""
         self._renewals -= 1
         if is_done:
-            self._deadline_ms = self._shell.steady_ms() + self._lock_ms()
+            self._deadline_ms = self._shell.steady_ms() + self._lock_ms() + SESSION_GRACE_MS
         if not self.is_over:
             self._watch()
 
