@@ -14,12 +14,11 @@ from shardbus.broker.routing.router import EntityRouter
 from shardbus.core.errors import (
     INVALID_ARGUMENT,
     MESSAGE_LOCK_LOST,
-    NOT_ALLOWED,
     SESSION_LOCK_LOST,
     Refused,
     Unavailable,
 )
-from shardbus.core.messages.command import COMPLETE, RELEASE, Delivery, Settle, Settled
+from shardbus.core.messages.command import COMPLETE, Delivery, Settle, Settled
 from shardbus.core.messages.settling import LOCK_LOST_TEXT
 from shardbus.gateway.amqp.connection.failures import amqp_error
 from shardbus.gateway.amqp.connection.throttle import Throttle
@@ -186,7 +185,7 @@ class Outbound:
 
     def _enlist(self, event: SettlementsReceived, state: TransactionalState) -> None:
         """Keep a settlement for the end of its transaction; a refused one spoils the
-        transaction, and gives its messages back if they must not be settled in it.
+        transaction, and its messages stay locked.
         """
         if self._throttle is not None:
             self._throttle.charge(len(event.tags))
@@ -201,13 +200,6 @@ class Outbound:
             self._enlistment.settle(state.transaction_id, command)
         except Refused as refusal:
             self._enlistment.spoil(state.transaction_id, refusal)
-            if refusal.kind is NOT_ALLOWED:
-                confirmation = _Confirmation(self, event)
-                confirmation.how = RELEASE
-                confirmation.refusal = refusal
-                self._shell.add_settling(len(event.ids))
-                self._router.settle(Settle(RELEASE, event.tags), confirmation)
-                return
             answer = Rejected(amqp_error(refusal))
         if not event.settled:
             self.confirm(event.ids, answer)
@@ -252,14 +244,10 @@ class _Unsendable(Exception):
 
 @final
 class _Confirmation:
-    """Answers the settlements of one event as fragments report them. A SettleSink.
-
-    With a `refusal` that is the answer, whatever fragments report.
-    """
+    """Answers the settlements of one event as fragments report them. A SettleSink."""
 
     def __init__(self, outbound: Outbound, event: SettlementsReceived) -> None:
         self.how = COMPLETE
-        self.refusal: Refused | None = None
         self._outbound = outbound
         self._ids = event.ids
         self._is_settled = event.settled
@@ -270,9 +258,6 @@ class _Confirmation:
         if self._is_settled:
             return
         ids = [self._ids[position] for position in positions]
-        if self.refusal is not None:
-            self._outbound.confirm(ids, Rejected(amqp_error(self.refusal)))
-            return
         if not isinstance(answer, Settled):
             self._outbound.confirm(ids, Rejected(amqp_error(answer)))
             if isinstance(answer, Refused) and answer.kind is SESSION_LOCK_LOST:
