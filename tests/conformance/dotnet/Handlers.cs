@@ -256,7 +256,35 @@ namespace Conformance
             var second = await world.One(receiver);
             Same("body", second.Body.ToString(), "second");
             await receiver.CompleteMessageAsync(second);
+            if (isPartitioned)
+            {
+                await OfTwoPartitions(world, sender, receiver);
+            }
             Same("left", (await receiver.PeekMessagesAsync(10)).Count, 0);
+        }
+
+        /// A transaction settles messages of one partition; what it refuses stays locked.
+        static async Task OfTwoPartitions(World world, ServiceBusSender sender, ServiceBusReceiver receiver)
+        {
+            foreach (var key in new[] { "1", "2" })
+            {
+                await sender.SendMessageAsync(new ServiceBusMessage(key) { PartitionKey = key });
+            }
+            var both = await world.Receive(receiver, 2);
+            await Within(false, async () =>
+            {
+                await receiver.CompleteMessageAsync(both[0]);
+                try
+                {
+                    await receiver.CompleteMessageAsync(both[1]);
+                    throw new Failure("a transaction settles messages of two partitions");
+                }
+                catch (InvalidOperationException) { }
+            });
+            foreach (var each in both)
+            {
+                await receiver.CompleteMessageAsync(each);
+            }
         }
 
         static async Task TransactionAcross(World world, bool isPartitioned)
