@@ -86,7 +86,7 @@ def test_pieces_of_one_commit_are_closed_together(sqlite_case: SqliteCase) -> No
     pens = [Pen(FragmentId(8, number)) for number in range(3)]
     sqlite_case.store.create([pen.fragment for pen in pens])
     put(pens[0], sqlite_case.store, *range(1, 3))
-    put(pens[1], sqlite_case.store, 1)
+    put(pens[1], sqlite_case.store, 2)
     for number in range(3, FULL + 1):
         for at, pen in enumerate(pens):
             data = block(number, 40 if at == 2 else BLOCK_BYTES)
@@ -292,8 +292,10 @@ def test_a_node_of_the_former_build_leaves_the_open_piece_as_it_is(
     image = postgres_case.store.load(pen.fragment)
     assert image.counters.set_aside == 7
     assert read(postgres_case.store, pen) == blocks
-    blocks |= put(Pen(pen.fragment, image.counters), postgres_case.store, *range(20, 25))
-    assert read(postgres_case.store, pen) == blocks
+    blocks |= put(Pen(pen.fragment, image.counters), postgres_case.store, *range(20, 36))
+    for until in (*blocks, 1 << 62):
+        wanted = {at: data for at, data in blocks.items() if at <= until}
+        assert read(postgres_case.store, pen, until=until) == wanted, until
 
 
 def test_a_database_of_the_former_build_is_migrated(

@@ -66,7 +66,9 @@ class OpenPiece:
     def add(self, number: int, block: bytes, closed: list[ClosedPiece]) -> None:
         """Add a block; a piece that it fills, or to which it cannot be added, is closed."""
         self._idle = 0
-        if self._count and number - self._first >= PIECE_SPAN_MAX:
+        # Rows of a node of an earlier build may be in a gap: pieces must not overlap.
+        is_next = number == self.last + 1 and number - self._first < PIECE_SPAN_MAX
+        if self._count and not is_next:
             self.close(closed)
         if self._count == 0:
             self._first = number
