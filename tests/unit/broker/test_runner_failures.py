@@ -253,7 +253,7 @@ def test_a_decision_that_breaks_an_assertion_ends_in_a_reload_and_answers_everyb
 
 def test_a_fragment_whose_records_cannot_be_read_says_so_and_answers_nothing(house: House) -> None:
     """D1, R42: they are damaged, or were written by a later version."""
-    values = pack_integers([-2, 1])
+    values = pack_integers([-3, 1])
     record = RecordChange(TRANSFERRED, bytes([MAIN_LINE]), values)
     runner = house.runner()
     house.disk.commit(

@@ -238,8 +238,15 @@ def test_a_node_that_does_not_know_of_maps_refuses_what_was_given_out_for_one() 
     assert isinstance(outstanding, Outstanding)
     assert (outstanding.count, outstanding.map_start) == (2, 3)
 
-    # And as this one reads that of a later one.
+    # This one also reads the form that builds between the two have written.
     desk.shelf.kept.records[key] = pack_integers([-2, *values[1:]])
+    desk.reload()
+    outstanding = desk.do(ListTransfers(MAIN_LINE))
+    assert isinstance(outstanding, Outstanding)
+    assert (outstanding.count, outstanding.map_start) == (2, 3)
+
+    # And refuses that of a later one.
+    desk.shelf.kept.records[key] = pack_integers([-3, *values[1:]])
     with pytest.raises(ValueError, match="form"):
         desk.reload()
 

@@ -49,6 +49,9 @@ _NUMBER_BYTES: Final = 8
 # map stands before the pairs: so their number is odd, and a node that does not know of maps refuses
 # the record.
 _IN_PAIRS: Final = -1
+# The same, and always with a map: no longer written, because a node that does not know of maps
+# takes it for the form without a mark.
+_IN_PAIRS_OF_MAP: Final = -2
 _HEADING: Final = 3
 # A line starts at a transfer number that grows by this much for every millisecond of the wall clock
 # since the beginning of 2020. The range lasts for more than a century.
@@ -101,7 +104,7 @@ class Transfers(Handler):
         self._marks = Marks(ledger, records)
 
     def _load(self, line: int, values: list[int]) -> None:
-        if values[0] == _IN_PAIRS:
+        if values[0] in (_IN_PAIRS, _IN_PAIRS_OF_MAP):
             pairs = values[_HEADING:]
             map_start = pairs.pop(0) if len(pairs) % 2 else 0
             outgoing = _Outgoing(values[1], values[2], map_start)
