@@ -205,6 +205,23 @@ def test_a_gap_counts_all_rows_of_a_full_disk() -> None:
     ]
 
 
+def test_a_receive_that_finds_nothing_makes_no_commit() -> None:
+    """P8: it asked for a commit within a second. That had no row to store, so it was asked for
+    again at once, and the fragment committed without end until something happened to a message.
+    Simulated histories did not look at commits that store nothing.
+    """
+    desk = Desk(rules(lifecycle=True))
+    desk.send(b"one")
+    desk.settle(COMPLETE, *desk.receive())
+
+    assert desk.receive() == []
+
+    assert desk.fragment.deadline_ms() == NEVER_MS
+    commits = desk.shelf.commits
+    desk.wait(WAIT_MS)
+    assert desk.shelf.commits == commits
+
+
 def test_the_row_of_a_release_waits_a_second_for_a_commit() -> None:
     """P8: as a lock it changes nothing that is stored. It waited for the next commit, however late
     that came, and a table of an idle queue showed a lock that had ended. In simulated histories

@@ -258,6 +258,8 @@ class Journal:
         self._rows.tags[-1] = self._rows.text(detail)
 
     def _wait(self, steady_ms: int) -> None:
+        if not self._rows.events:
+            return  # A receive that found nothing: without a row a commit would be for nothing.
         if len(self._rows) >= LIFECYCLE_ROWS_WAITING_MAX:
             self.deadline_ms = AT_ONCE_MS
         elif self.deadline_ms == NEVER_MS:
