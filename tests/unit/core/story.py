@@ -2,8 +2,8 @@
 
 Every desk has a story, also where no lifecycle is recorded: a journal that is not stored listens,
 and after each commit its rows, replayed, must give the messages that the commit touched, how many
-there are, and how many are locked. So a move of a message that notes no event fails whichever test
-makes it.
+there are, how many are locked, and how many duplicates were dropped. So a move of a message that
+notes no event fails whichever test makes it.
 """
 
 from shardbus.core.fragment.change import (
@@ -53,6 +53,7 @@ class Story:
                 told = messages.get(number)
                 assert told == (entry.line, entry.state), f"the events tell {told} of {number}"
         assert len(messages) == _count(kept.counters)
+        assert self._replay.duplicates == kept.counters.duplicates
         # A message that is promised to a transaction stays locked, but has no lock.
         if not fragment._locks.has_pinned:
             assert len(self._replay.locked) == fragment.locked()

@@ -367,6 +367,27 @@ def test_a_full_disk_makes_no_rows_where_nobody_asked_for_them() -> None:
     assert told(desk) == []
 
 
+def test_a_topic_tells_what_it_accepted() -> None:
+    """Its messages are stored by subscriptions, so no count shows whether it told of them."""
+    desk = Desk(rules(is_topic=True, lifecycle=True))
+    desk.send_all([Message(b"one", partition_key="key-1"), Message(b"two", session_id="key-2")])
+
+    [data] = desk.shelf.kept.stages[LIFECYCLE_STAGE].values()
+    assert data is not None
+    rows = unpacked(data)
+    assert [EVENTS[event] for event in rows.events] == ["load", "publish", "publish"]
+    assert [rows.key(1), rows.key(2)] == ["key-1", "key-2"]
+
+    first = rows.numbers[1]
+    desk.send_all([Message(b"one", subscription_id=5, past_number=first)])
+
+    _, data = max(desk.shelf.kept.stages[LIFECYCLE_STAGE].items())
+    assert data is not None
+    again = unpacked(data)
+    assert [EVENTS[event] for event in again.events] == ["publish"]
+    assert again.numbers == [first]
+
+
 def test_recording_can_begin_and_end_at_any_time() -> None:
     desk = Desk()
     desk.send(b"one")
