@@ -30,18 +30,23 @@ class Preparing:
         if self.is_done:
             return
         self._began_s = asyncio.get_running_loop().time()
-        process = await asyncio.create_subprocess_exec(
-            *("sh", "-c", self._command),
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=STDOUT,
-            start_new_session=True,
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                *("sh", "-c", self._command),
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=STDOUT,
+                start_new_session=True,
+            )
         )
         try:
+            # When this is cancelled at that moment, the command has begun and is to end, too.
+            process = await asyncio.shield(starting)
             assert process.stdout is not None
             await pass_on(process.stdout, self._hear)
             code = await process.wait()
         finally:
+            process = await starting
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGTERM)
             await process.wait()

@@ -54,6 +54,8 @@ class Replay:
     def _step(self, event: int, number: int) -> None:
         if event == events.DUPLICATE:
             self.duplicates += 1
+        elif event == events.PUBLISH:
+            return  # Subscriptions have it, and say so.
         elif event == events.LOAD:
             self.locked.clear()
         elif event in _NEW:

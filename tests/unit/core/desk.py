@@ -39,6 +39,7 @@ from shardbus.core.sessions.command import AcceptSession, SessionAccepted, Sessi
 from shardbus.core.stages.command import PublishOn
 from shardbus.stores.base.store import FragmentCommit, FragmentId
 from shardbus.stores.memory.store import MemoryFragment, MemoryStore
+from tests.unit.core.story import Story
 
 START_MS: Final = 1_000_000
 LOCK_MS: Final = 30_000
@@ -157,6 +158,7 @@ class Desk:
         self.now_ms = START_MS
         self.rules = fragment_rules or rules()
         self.shelf = Shelf()
+        self._story = Story()
         self._bounds = bounds or Bounds(page_count_max=page_count)
         self._is_batching = is_batching
         # Without, whoever uses the desk says when the next bite is sent.
@@ -356,7 +358,7 @@ class Desk:
     def _loaded(self) -> Fragment:
         loaded = load(self.shelf.store, FRAGMENT, self.rules.duplicate_window_ms, self.now_ms)
         image = loaded.image
-        return Fragment(
+        fragment = Fragment(
             FRAGMENT.number,
             self.rules,
             image.counters,
@@ -367,12 +369,22 @@ class Desk:
             loaded_at_ms=self.now_ms,
             steady_ms=self.steady_ms,
         )
+        self._story.listen(fragment, self.now_ms, self.steady_ms)
+        return fragment
 
     def _commit(self) -> None:
         if self._pending:
             self._pending += self.fragment.records()
             self.shelf.commit(self._pending, self.fragment.counters)
+            self._story.check(self.fragment, self._pending, self.shelf.kept)
             self._pending = []
+
+    def deliver(self, entries: list[Entry]) -> list[Change]:
+        """Take over and store what a topic has published; returns the changes."""
+        changes = self.fragment.deliver(entries)
+        self._pending += changes
+        self._commit()
+        return changes
 
     def _read_what_is_lacking(self, command: Command) -> None:
         for _ in range(TURNS_MAX):

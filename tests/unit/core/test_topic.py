@@ -44,8 +44,7 @@ def entry(
 
 
 def deliver(desk: Desk, *entries: Entry) -> list[Change]:
-    changes = desk.fragment.deliver(list(entries))
-    desk.shelf.commit(changes, desk.fragment.counters)
+    changes = desk.deliver(list(entries))
     desk.go_on()
     return changes
 

@@ -390,8 +390,7 @@ class Fragment:
     def records(self) -> list[Change]:
         """The changes that store the events since the last call; for every commit, at its end."""
         if self._ledger.shortage:
-            self._journal.give_up()
-            return []
+            return self._journal.give_up(self._ledger.steady_ms)
         return self._journal.take()
 
     # Another broker goes on with it.
@@ -593,5 +592,8 @@ class Fragment:
         self._calendar.tick()
         self._entrance.forget_expired_ids(now_ms)
         if self._journal.is_due(self._ledger.steady_ms):
-            self._ledger.changes.append(Update([]))  # A commit even without another change.
+            if self._ledger.shortage:
+                self._journal.postpone(self._ledger.steady_ms)
+            else:
+                self._ledger.changes.append(Update([]))  # A commit even without another change.
         return Done()

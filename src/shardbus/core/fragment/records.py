@@ -33,6 +33,8 @@ earlier messages (see `past`).
 """
 LIFECYCLE: Final = 14
 """Which blocks of lifecycle records the store has (see `lifecycle`)."""
+MISSING: Final = 17
+"""How many rows of lifecycle records a full disk has cost, at least, until a row says so."""
 AHEAD: Final = 16
 """Of a former fragment: the reader that claims of later maps already (see `readers`)."""
 SEAL: Final = 15

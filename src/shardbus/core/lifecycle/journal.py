@@ -8,6 +8,10 @@ between loses the lock together with its row.
 Blocks are numbered. Numbers are reserved in advance, so that most commits store nothing but the
 block, and a fragment that is loaded starts with a number that was never used. Blocks are dropped by
 segments, many at once.
+
+While the disk is full rows are given up, and a row with their number takes their place. The first
+commit without its rows stores a record that says so, which is removed with the commit of that row:
+a fragment that is loaded in between still tells that rows are missing.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from itertools import repeat
 from typing import Final, final
 
 from shardbus.core.fragment.change import Change, RecordChange, StageDrop, StagePut
-from shardbus.core.fragment.records import LIFECYCLE
+from shardbus.core.fragment.records import LIFECYCLE, MISSING
 from shardbus.core.integers import pack_integers, unpack_integers
 from shardbus.core.lifecycle.rows import (
     DUPLICATE,
@@ -39,7 +43,8 @@ LIFECYCLE_STAGE: Final = b"\x00lifecycle"
 """No client can name such a stage: the names of stages are text without control characters."""
 
 RECORD_KEY: Final = b""
-"""The key of the record with the numbers of blocks, of kind LIFECYCLE."""
+"""The key of the record with the numbers of blocks, of kind LIFECYCLE, and of that of kind MISSING.
+"""
 
 WAIT_MS: Final = 1_000
 NUMBERS_RESERVED: Final = 1_024
@@ -78,8 +83,11 @@ class Journal:
         self._rows = Rows()
         self._locked: dict[int, _Hold] = {}
         self._newest = _NOT_HELD
-        # How many rows the row that is a gap stands for.
+        # How many rows the row that is a gap stands for, whether a record says that they are
+        # missing, and whether there may be more of them.
         self._missing = 0
+        self._is_marked = False
+        self._is_least = False
         # Of each closed segment its end, the moment of its last row, and its bytes.
         self._segments: list[tuple[int, int, int]] = []
         self._closed_bytes = 0
@@ -110,6 +118,13 @@ class Journal:
     def loaded(self, steady_ms: int) -> None:
         """The fragment was loaded: the locks that it had are lost."""
         self._note(LOAD, "")
+        self._wait(steady_ms)
+
+    def missed(self, data: bytes, steady_ms: int) -> None:
+        """Rows were given up before the fragment was loaded; `data` is the record that says so."""
+        self._missing = int.from_bytes(data, "big")
+        self._is_marked = self._is_least = True
+        self._note_gap()
         self._wait(steady_ms)
 
     def switch(self, steady_ms: int, *, is_on: bool) -> None:
@@ -257,7 +272,13 @@ class Journal:
         self._numbers([0])
         self._rows.tags[-1] = self._rows.text(detail)
 
+    def _note_gap(self) -> None:
+        least = "at least " if self._is_least else ""
+        self._note(GAP, f"{least}{self._missing} rows")
+
     def _wait(self, steady_ms: int) -> None:
+        if not self._rows.events:
+            return  # A receive that found nothing: without a row a commit would be for nothing.
         if len(self._rows) >= LIFECYCLE_ROWS_WAITING_MAX:
             self.deadline_ms = AT_ONCE_MS
         elif self.deadline_ms == NEVER_MS:
@@ -269,15 +290,32 @@ class Journal:
         """Whether the rows have waited long enough for a commit."""
         return NEVER_MS < self.deadline_ms <= steady_ms
 
-    def give_up(self) -> None:
-        """Discard the rows for lack of room; one row with their number replaces them."""
+    def give_up(self, steady_ms: int) -> list[Change]:
+        """Discard the rows for lack of room; one row with their number replaces them.
+
+        The changes are for the commit that stores what the discarded rows would tell.
+        """
+        self._discard()
+        if not self._missing:
+            return []
+        self.deadline_ms = steady_ms + WAIT_MS
+        if self._is_marked:
+            return []
+        self._is_marked = True
+        return [RecordChange(MISSING, RECORD_KEY, self._missing.to_bytes(8, "big"))]
+
+    def postpone(self, steady_ms: int) -> None:
+        """There is no room for a commit of the rows now: keep them, within bounds."""
+        if len(self._rows) >= LIFECYCLE_ROWS_WAITING_MAX:
+            self._discard()
+        self.deadline_ms = steady_ms + WAIT_MS
+
+    def _discard(self) -> None:
         count = len(self._rows) - (self._missing > 0)
-        if count <= 0:
-            return
-        self._missing += count
-        self._rows = Rows()
-        self._note(GAP, f"{self._missing} rows")
-        self.deadline_ms = NEVER_MS
+        if count > 0:
+            self._missing += count
+            self._rows = Rows()
+            self._note_gap()
 
     def take(self) -> list[Change]:
         """The changes that store the collected rows and drop the blocks that exceed the limits of
@@ -287,10 +325,11 @@ class Journal:
         if not rows.events:
             return []
         self._rows = Rows()
-        self._missing = 0
         self.deadline_ms = NEVER_MS
         data = rows.packed()
         changes: list[Change] = [StagePut(LIFECYCLE_STAGE, self.next, data, is_new=True)]
+        if self._missing:
+            self._end_gap(changes)
         must_record = self.next >= self._reserved_to
         self.next += 1
         self._open_bytes += len(data) + _BLOCK_BYTES
@@ -298,6 +337,12 @@ class Journal:
         if self._drop_segments(changes) or is_closed or must_record:
             changes.append(RecordChange(LIFECYCLE, RECORD_KEY, self.record()))
         return changes
+
+    def _end_gap(self, changes: list[Change]) -> None:
+        if self._is_marked:
+            changes.append(RecordChange(MISSING, RECORD_KEY, None))
+        self._missing = 0
+        self._is_marked = self._is_least = False
 
     def _close_segment(self) -> bool:
         is_large = self._open_bytes >= LIFECYCLE_BYTES_MAX // LIFECYCLE_SEGMENTS
@@ -343,6 +388,9 @@ def opened(
 ) -> Journal:
     """The journal of a fragment that is being loaded, from the records that it keeps."""
     journal = Journal(records.get((LIFECYCLE, RECORD_KEY)), at_ms, is_on=is_on)
+    missing = records.get((MISSING, RECORD_KEY))
+    if missing is not None:
+        journal.missed(missing, steady_ms)
     if is_on:
         journal.loaded(steady_ms)
     return journal

@@ -2,8 +2,12 @@
 
 import asyncio
 import os
+import signal
+from asyncio.subprocess import Process
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from shardbus.app.cli.api_client import Document
 from shardbus.demo.capture import BYTES_MAX, RETRY_S, DemoCapture
@@ -154,6 +158,31 @@ def test_an_installation_that_is_cancelled_ends_with_all_that_it_started(tmp_pat
 
     assert asyncio.run(story()) == b""
     assert not preparing.is_done
+
+
+def test_an_installation_that_is_cancelled_while_it_starts_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begin = asyncio.create_subprocess_exec
+    begun: list[Process] = []
+
+    async def slowly(*arguments: str, **options: int | bool) -> Process:
+        begun.append(await begin(*arguments, **options))
+        await asyncio.sleep(0)
+        return begun[0]
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slowly)
+
+    async def story() -> None:
+        running = asyncio.ensure_future(Preparing("exec sleep 600").run())
+        while not begun:
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(story())
+
+    assert begun[0].returncode == -signal.SIGTERM
 
 
 def test_parquet_files_are_counted_and_those_of_spark_are_not(tmp_path: Path) -> None:
