@@ -12,7 +12,7 @@ from shardbus.core.message import MAIN_LINE, SCHEDULED, Message
 from shardbus.core.messages.command import COMPLETE, Cancel, Sent
 from shardbus.core.sessions.command import GetState, SessionState, SetState
 from shardbus.core.transactions.command import Decide, Enlist, Finish, Prepare, Transact, Work
-from tests.unit.core.desk import LOCK_MS, Desk, rules
+from tests.unit.core.desk import HELD_MS, Desk, rules
 
 DELAYS_MS = (-1, 0, 1_000, 5_000, 60_000)
 TRANSACTIONS = (b"t1", b"t2")
@@ -241,7 +241,7 @@ class StateMachine(RuleBasedStateMachine):
 
     @rule()
     def lose_sessions(self) -> None:
-        self.desk.wait(LOCK_MS)
+        self.desk.wait(HELD_MS)
         self.tokens = {}
 
     @rule()

@@ -2,21 +2,23 @@
 
 import os
 import sys
+from pathlib import Path
+from typing import Final
 
 from shardbus.app.cli.failures import CommandError
 
-_PRIORITY = 1
+_PRIORITY: Final = 1
 """The lowest: above all ordinary work, below what an operator placed above it."""
 
 
 def take_real_time() -> None:
     """Schedule this process, and what it starts, before all ordinary work; CommandError when the
-    system does not allow that. To be called before there is another thread.
+    system does not allow that.
     """
     if sys.platform != "linux":
         raise CommandError("--real-time needs Linux: start the server without it")
     try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(_PRIORITY))
+        _schedule(os.SCHED_RR, _PRIORITY)
     except OSError as error:
         raise CommandError(
             f"the system does not allow this process real-time scheduling ({error.strerror}): "
@@ -26,8 +28,12 @@ def take_real_time() -> None:
 
 
 def give_up_real_time() -> None:
-    """Schedule this process as ordinary work, whatever has started it. To be called before there
-    is another thread.
-    """
+    """Schedule this process as ordinary work, whatever has started it."""
     if sys.platform == "linux" and os.sched_getscheduler(0) in (os.SCHED_FIFO, os.SCHED_RR):
-        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+        _schedule(os.SCHED_OTHER, 0)
+
+
+def _schedule(policy: int, priority: int) -> None:
+    """For each thread that there is; later ones have what the thread has that starts them."""
+    for task in Path("/proc/self/task").iterdir():
+        os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))

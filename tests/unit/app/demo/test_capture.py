@@ -166,17 +166,19 @@ def test_an_installation_that_is_cancelled_while_it_starts_ends(
     begin = asyncio.create_subprocess_exec
     begun: list[Process] = []
 
-    async def slowly(*arguments: str, **options: int | bool) -> Process:
-        begun.append(await begin(*arguments, **options))
+    async def slowly(*arguments: str, start_new_session: bool, stdin: int, **_: int) -> Process:
+        process = await begin(*arguments, stdin=stdin, start_new_session=start_new_session)
+        begun.append(process)
+        has_begun.set()
         await asyncio.sleep(0)
-        return begun[0]
+        return process
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", slowly)
+    has_begun = asyncio.Event()
 
     async def story() -> None:
         running = asyncio.ensure_future(Preparing("exec sleep 600").run())
-        while not begun:
-            await asyncio.sleep(0)
+        await has_begun.wait()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
