@@ -2,6 +2,7 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -36,4 +37,6 @@ def give_up_real_time() -> None:
 def _schedule(policy: int, priority: int) -> None:
     """For each thread that there is; later ones have what the thread has that starts them."""
     for task in Path("/proc/self/task").iterdir():
-        os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))
+        # A thread may end meanwhile.
+        with suppress(ProcessLookupError):
+            os.sched_setscheduler(int(task.name), policy, os.sched_param(priority))
